@@ -1,0 +1,1 @@
+"""Evolutionary expectation maximisation for generative models with binary latents."""

@@ -1,0 +1,88 @@
+"""The only file that knows Numba's options and where compiled code is cached.
+
+Kernels are serial and release the GIL: threads come from a pool over blocks of rows (`em`), which
+compiles several times faster than Numba's own parallel mode and cannot change a result.
+
+Compiled code is kept under the user's cache folder, in a sub-folder named by a hash of evoem's own
+sources. An edit in *any* file therefore starts a new sub-folder (Numba itself only notices edits in
+the file that holds the kernel), and an installation that cannot be written to still gets a cache.
+"""
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+# Sums and products may be reordered, so that they vectorise; NaN and infinities keep their meaning,
+# because -inf is the log-joint of an impossible state and NaN marks values not yet computed.
+FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
+
+
+def sources_digest() -> str:
+    """Hash of every source file of the package."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def user_cache_folder() -> Path:
+    """The platform's cache folder of this user; Numba's own variable wins if the user set it."""
+    if numba.config.CACHE_DIR:
+        return Path(numba.config.CACHE_DIR)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = str(Path.home() / "Library" / "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "evoem"
+
+
+def _usable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def kernel_cache_folder() -> Path | None:
+    """Where this version's kernels are cached: None when no folder can be written to."""
+    digest = sources_digest()
+    # The fall-back carries the user's id: a shared temporary folder must not mix users' code.
+    private = Path(tempfile.gettempdir()) / f"evoem-cache-{getattr(os, 'getuid', int)()}"
+    for base in (user_cache_folder(), private):
+        if _usable(base / digest):
+            return base / digest
+    return None
+
+
+_FOLDER = kernel_cache_folder()
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile `function` on its first call, or load it from the cache."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
+    if _FOLDER is None:
+        return numba.njit(**options)(function)
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_FOLDER)  # read once, while the function is decorated
+    try:
+        return numba.njit(cache=True, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a helper that only kernels call; it is compiled, and cached, as a part of them."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
+    return numba.njit(forceinline=True, **options)(function)

@@ -1,0 +1,359 @@
+"""Evolutionary expectation maximisation: `init`, `step`, `run` (Algorithm 1).
+
+>>> import numpy as np
+>>> from evoem import em
+>>> from evoem.models import BinarySparseCodingModel
+>>> X = np.random.default_rng(0).normal(size=(200, 6))
+>>> model = BinarySparseCodingModel()
+>>> state = em.init(model, X, n_latents=4, n_states=8, seed=1)
+>>> state, infos = em.run(model, X, state, em.Evolution(n_parents=4, n_children=2), max_iter=3)
+>>> len(infos), infos[-1].free_energy >= infos[0].free_energy
+(3, True)
+
+A run is a chain of `step`s over an `EMState`, which holds everything the next step needs: save it,
+and a run can be continued as if it had never stopped. Rows are independent given the parameters, so
+an E-step is threads over fixed blocks of rows, whose statistics are summed in the order of the
+blocks: the number of threads changes nothing in the result.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from evoem import posterior, states, streams
+from evoem.evolution import Evolution
+from evoem.models.base import Mask, Model, Posterior, sum_statistics
+
+__all__ = [
+    "Convergence", "EMState", "Evolution", "Inference", "StepInfo", "infer", "init", "run", "step",
+]  # fmt: skip
+
+# Blocks are what threads take and what statistics are summed by. Their size depends on the number
+# of rows alone: enough of them to keep threads busy, few enough that summing them costs nothing.
+BLOCKS = 24
+SMALLEST_BLOCK = 64
+LARGEST_BLOCK = 2048
+INIT_STREAM = 2**63  # the "iteration" that draws the first states; no run counts this far
+
+T = TypeVar("T")
+
+
+class EMState(NamedTuple):
+    """All that the next step needs. `step` overwrites its arrays: copy what must be kept."""
+
+    params: Any
+    states: NDArray[np.uint64]  # (n_samples, n_states, n_words), see `evoem.states`
+    log_joints: NDArray[np.float64]  # (n_samples, n_states), of the last E-step
+    rows: NDArray[np.uint64]  # (n_samples,): the rows' global numbers, which key their randomness
+    statistics: tuple[Any, ...]  # of each part of the data, for mini-batches; empty before
+    iteration: int
+    seed: int
+
+
+class StepInfo(NamedTuple):
+    """What happened in one iteration."""
+
+    iteration: int  # from one
+    free_energy: float  # the bound per data point after the E-step, before the M-step
+    seconds: float
+    states_evaluated: int
+    states_replaced: int
+    params: Any  # after the M-step
+
+
+class Inference(NamedTuple):
+    """Posteriors of rows with the parameters held fixed."""
+
+    states: NDArray[np.uint64]
+    log_joints: NDArray[np.float64]
+    bounds: NDArray[np.float64]  # (n_samples,)
+
+
+class Criterion(Protocol):
+    """Decides when a run has converged."""
+
+    def __call__(self, free_energies: list[float]) -> bool: ...
+
+
+class Convergence(NamedTuple):
+    """Converged when the bound rose, on average over `window` iterations, by less than `tol` each.
+
+    In nats per data point. An average, because what one evolutionary E-step finds is left to chance.
+    `tol=0` never stops.
+    """
+
+    tol: float = 1e-4
+    window: int = 5
+
+    def __call__(self, free_energies: list[float]) -> bool:
+        if len(free_energies) <= self.window:
+            return False
+        gain = free_energies[-1] - free_energies[-1 - self.window]
+        return gain < self.tol * self.window
+
+
+_BLAS = ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS in one thread: ours are busy already, and its sums must not depend on their number."""
+    with _BLAS.limit(limits=1, user_api="blas"):
+        yield
+
+
+def split(n_rows: int, size: int) -> list[slice]:
+    """Consecutive slices of at most `size` rows."""
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+
+
+def blocks(part: slice) -> list[slice]:
+    """The blocks of a part of the data."""
+    n_rows = part.stop - part.start
+    size = min(max(-(-n_rows // BLOCKS), SMALLEST_BLOCK), LARGEST_BLOCK)
+    return [slice(part.start + b.start, part.start + b.stop) for b in split(n_rows, size)]
+
+
+def map_blocks(work: Callable[[slice], T], part: slice, n_jobs: int) -> Iterator[T]:
+    """`work` on every block, by `n_jobs` threads, in the order of the blocks."""
+    if n_jobs == 1:
+        yield from map(work, blocks(part))
+        return
+    with ThreadPoolExecutor(n_jobs) as pool:
+        try:
+            yield from pool.map(work, blocks(part))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # an interrupt need not wait for the other blocks
+            raise
+
+
+def chunks(block: slice, n_states: int) -> list[slice]:
+    """Rows of a block that are worked on together."""
+    size = posterior.rows_at_once(n_states)
+    return [slice(s, min(s + size, block.stop)) for s in range(block.start, block.stop, size)]
+
+
+def _mask(observed: Mask, part: slice) -> Mask:
+    return None if observed is None else observed[part]
+
+
+def init(
+    model: Any,
+    X: NDArray[np.floating],
+    *,
+    n_states: int,
+    n_latents: int | None = None,
+    params: Any = None,
+    observed: Mask = None,
+    seed: int = 0,
+    rows: NDArray[np.uint64] | None = None,
+    n_jobs: int = 1,
+) -> EMState:
+    """The state before the first iteration.
+
+    Parameters
+    ----------
+    model : Model
+    X : array of shape (n_samples, n_features)
+        float32 or float64, zeros where nothing was observed.
+    n_states : int
+        States kept per row; 2**n_latents keeps all of them, which is exact inference.
+    n_latents : int
+        Needed unless `params` are given.
+    params : NamedTuple, optional
+        The model's parameters to start from; by default `model.initialize` makes them.
+    observed : bool array of the shape of X, optional
+        False where a value is missing.
+    seed : int
+        Everything random follows from it.
+    rows : uint64 array of shape (n_samples,), optional
+        Global numbers of the rows, if these are a part of larger data.
+    n_jobs : int
+        Threads.
+    """
+    if params is None:
+        params = model.initialize(X, observed, n_latents, np.random.default_rng(seed))
+    H = len(params.activation_probs)
+    if rows is None:
+        rows = np.arange(len(X), dtype=np.uint64)
+    first = np.empty((len(X), n_states, states.n_words(H)), np.uint64)
+
+    def draw(block: slice) -> None:
+        states.draw_distinct(H, n_states, streams.start(seed, INIT_STREAM, rows[block]), first[block])
+
+    for _ in map_blocks(draw, slice(0, len(X)), n_jobs):
+        pass
+    return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), 0, seed)
+
+
+class _PartResult(NamedTuple):
+    statistics: Any
+    bound: float
+    evaluated: int
+    replaced: int
+
+
+def _e_step(
+    model: Any,
+    X: NDArray[np.floating],
+    observed: Mask,
+    state: EMState,
+    params: Any,
+    evolution: Evolution,
+    part: slice,
+    n_jobs: int,
+) -> _PartResult:
+    """Better states and the statistics of a part of the data; `state` is changed in place."""
+    derived = model.prepare(params, X.dtype)
+    n_states = state.states.shape[1]
+
+    def work(block: slice) -> _PartResult:
+        stats = model.empty_statistics(params)
+        bound, evaluated, replaced = 0.0, 0, 0
+        for chunk in chunks(block, n_states + evolution.n_bred):
+            rows = model.prepare_rows(derived, X[chunk], _mask(observed, chunk))
+            kept, log_joints = state.states[chunk], state.log_joints[chunk]
+            improvement = posterior.improve(
+                model,
+                derived,
+                rows,
+                evolution,
+                streams.start(state.seed, state.iteration, state.rows[chunk]),
+                kept,
+                log_joints,
+            )
+            weights, bounds = posterior.weigh(log_joints)
+            model.accumulate(stats, params, derived, rows, Posterior(kept, weights))
+            bound += bounds.sum()
+            evaluated += improvement.evaluated
+            replaced += improvement.replaced
+        return _PartResult(stats, bound, evaluated, replaced)
+
+    def merge(a: _PartResult, b: _PartResult) -> _PartResult:
+        sums = (x + y for x, y in zip(a[1:], b[1:], strict=True))
+        return _PartResult(sum_statistics(a.statistics, b.statistics), *sums)
+
+    return reduce(merge, map_blocks(work, part, n_jobs))
+
+
+def _bound(
+    model: Any,
+    X: NDArray[np.floating],
+    observed: Mask,
+    state: EMState,
+    params: Any,
+    part: slice,
+    n_jobs: int,
+) -> float:
+    """The bound of a part of the data for the states as they are."""
+    derived = model.prepare(params, X.dtype)
+
+    def work(block: slice) -> float:
+        total = 0.0
+        for chunk in chunks(block, state.states.shape[1]):
+            rows = model.prepare_rows(derived, X[chunk], _mask(observed, chunk))
+            log_joints = posterior.evaluate(model, derived, rows, state.states[chunk])
+            total += posterior.weigh(log_joints)[1].sum()
+        return total
+
+    return sum(map_blocks(work, part, n_jobs))
+
+
+def _m_step(
+    model: Any, params: Any, statistics: Any, bound: float, bound_of: Callable[[Any], float]
+) -> Any:
+    """New parameters; those of a guarded model only if the bound does not fall by them."""
+    new = model.update(params, statistics)
+    if model.guarded and not bound_of(new) >= bound:
+        return model.fallback_update(params, statistics)
+    return new
+
+
+def step(
+    model: Any,
+    X: NDArray[np.floating],
+    state: EMState,
+    evolution: Evolution,
+    *,
+    observed: Mask = None,
+    batch_size: int | None = None,
+    n_jobs: int = 1,
+) -> tuple[EMState, StepInfo]:
+    """One iteration: a variational E-step and an M-step (the outer loop of Algorithm 1).
+
+    With `batch_size` the rows are visited in consecutive parts of that size, and each is followed
+    by an M-step on the latest statistics of *all* parts (incremental EM, Neal and Hinton 1998). The
+    first iteration is full-batch in any case: else the first parts would take the whole dictionary.
+
+    The arrays of `state` are overwritten.
+    """
+    started = time.perf_counter()
+    params = state.params
+    parts = split(len(X), len(X) if batch_size is None else batch_size)
+    latest = list(state.statistics) if len(state.statistics) == len(parts) > 1 else []
+    incremental = bool(latest)
+    bound, evaluated, replaced = 0.0, 0, 0
+    with one_blas_thread():
+        for number, part in enumerate(parts):
+            result = _e_step(model, X, observed, state, params, evolution, part, n_jobs)
+            bound += result.bound
+            evaluated += result.evaluated
+            replaced += result.replaced
+            if incremental:
+                latest[number] = result.statistics
+            else:
+                latest.append(result.statistics)
+                if number < len(parts) - 1:
+                    continue
+                part = slice(0, len(X))
+            params = _m_step(
+                model,
+                params,
+                reduce(sum_statistics, latest),
+                result.bound if incremental else bound,
+                lambda new, part=part: _bound(model, X, observed, state, new, part, n_jobs),
+            )
+    new = state._replace(
+        params=params,
+        iteration=state.iteration + 1,
+        statistics=tuple(latest) if len(parts) > 1 else (),
+    )
+    seconds = time.perf_counter() - started
+    info = StepInfo(new.iteration, bound / len(X), seconds, evaluated, replaced, params)
+    return new, info
+
+
+def run(
+    model: Any,
+    X: NDArray[np.floating],
+    state: EMState,
+    evolution: Evolution,
+    *,
+    observed: Mask = None,
+    max_iter: int = 100,
+    convergence: Criterion | None = None,
+    callback: Callable[[StepInfo], Any] | None = None,
+    batch_size: int | None = None,
+    n_jobs: int = 1,
+) -> tuple[EMState, list[StepInfo]]:
+    """Iterate until converged, until `callback(info)` returns True, or `max_iter` times."""
+    infos: list[StepInfo] = []
+    free_energies: list[float] = []
+    for _ in range(max_iter):
+        state, info = step(
+            model, X, state, evolution, observed=observed, batch_size=batch_size, n_jobs=n_jobs
+        )
+        infos.append(info)
+        free_energies.append(info.free_energy)
+        if callback is not None and callback(info) is True:
+            break
+        if convergence is not None and convergence(free_energies):
+            break
+    return state, infos

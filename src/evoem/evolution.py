@@ -1,0 +1,346 @@
+"""The evolutionary operators: parent selection, crossover, mutation (section 2.1, appendix B).
+
+Every operator works on a block of rows at once and stands in `OPERATORS`, where others can be
+added. An operator is a plain function, so it may call compiled code, NumPy, or the model: through
+`Breeding.flip_gains` it may ask for the change of the log-joint by every single flip of a state.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.compile import inlined, kernel
+from evoem.states import (
+    ONE,
+    Genomes,
+    Population,
+    States,
+    active_latents,
+    clear,
+    copy,
+    copy_and_hash,
+    flip,
+    flip_each,
+    has,
+    insert_if_new,
+    table_size,
+)
+from evoem.streams import next_below, next_float
+
+# Draws that hit a parent already chosen before the rest is drawn from the others alone.
+REJECTIONS = 8
+
+
+class Evolution(NamedTuple):
+    """How children are bred: the paper's N_p, N_m, N_g and its choice of operators."""
+
+    n_parents: int = 6
+    n_children: int = 5
+    n_generations: int = 2
+    parents: str = "fit"
+    mutation: str = "uniform"
+    crossover: bool = False
+
+    @property
+    def children_per_generation(self) -> int:
+        """N_c: N_p (N_p - 1) with crossover, N_p N_m without."""
+        each = self.n_parents - 1 if self.crossover else self.n_children
+        return self.n_parents * each
+
+    @property
+    def n_bred(self) -> int:
+        """Children of all generations."""
+        return self.n_generations * self.children_per_generation
+
+
+class Breeding(NamedTuple):
+    """What operators may use besides the population."""
+
+    n_latents: int
+    streams: NDArray[np.uint64]  # one random stream per row, advanced by every draw
+    log_constants: NDArray[np.float64]  # C(Θ) of each row, which the fitness leaves out
+    expected_active: float  # s̃ of appendix B: Σ_h π_h
+    flip_gains: Callable[[Genomes], NDArray[np.float64]]  # (n_rows, n_states, n_latents)
+
+
+# ---------------------------------------------------------------------------- parent selection
+
+
+@inlined
+def _fitness_sums(log_joints, r, start, stop, constant, sums):
+    """Cumulative fitness: lpj + |2 min lpj| (eq. 7), zero for impossible states."""
+    least = np.inf
+    for m in range(start, stop):
+        if log_joints[r, m] > -np.inf and log_joints[r, m] < least:
+            least = log_joints[r, m]
+    offset = abs(2.0 * (least - constant)) - constant
+    total = 0.0
+    for m in range(start, stop):
+        if log_joints[r, m] > -np.inf:
+            total += max(log_joints[r, m] + offset, 0.0)
+        sums[m - start] = total
+    return total
+
+
+@inlined
+def _draw_from(sums, n, total, taken, streams, r):
+    """One index, by fitness, among those not taken; uniformly if none of them has any."""
+    if total > 0.0:
+        for _ in range(REJECTIONS):
+            u = next_float(streams, r) * total
+            low, high = 0, n - 1
+            while low < high:
+                middle = (low + high) >> 1
+                if sums[middle] > u:
+                    high = middle
+                else:
+                    low = middle + 1
+            if not taken[low]:
+                return low
+    # Draws that were rejected leave the distribution over the others as it is.
+    rest = 0.0
+    left = 0
+    for m in range(n):
+        if not taken[m]:
+            left += 1
+            rest += sums[m] - (sums[m - 1] if m > 0 else 0.0)
+    u = next_float(streams, r) * (rest if rest > 0.0 else left)
+    last = -1
+    for m in range(n):
+        if not taken[m]:
+            weight = sums[m] - (sums[m - 1] if m > 0 else 0.0) if rest > 0.0 else 1.0
+            if weight > 0.0:
+                last = m
+                u -= weight
+                if u < 0.0:
+                    return m
+    return last
+
+
+@kernel
+def _select_by_fitness(states, log_joints, starts, stops, constants, streams, out, counts):
+    sums = np.empty(states.shape[1])
+    taken = np.empty(states.shape[1], np.bool_)
+    for r in range(states.shape[0]):
+        n = stops[r] - starts[r]
+        counts[r] = min(n, out.shape[1])
+        if counts[r] == n:  # without replacement: every state is a parent once
+            for p in range(n):
+                copy(states, r, starts[r] + p, out, r, p)
+            continue
+        taken[:n] = False
+        total = _fitness_sums(log_joints, r, starts[r], stops[r], constants[r], sums)
+        for p in range(counts[r]):
+            chosen = _draw_from(sums, n, total, taken, streams, r)
+            taken[chosen] = True
+            copy(states, r, starts[r] + chosen, out, r, p)
+
+
+@kernel
+def _select_uniformly(states, starts, stops, streams, out, counts):
+    order = np.empty(states.shape[1], np.int64)
+    for r in range(states.shape[0]):
+        n = stops[r] - starts[r]
+        counts[r] = min(n, out.shape[1])
+        for m in range(n):
+            order[m] = starts[r] + m
+        for p in range(counts[r]):  # the first steps of a Fisher-Yates shuffle
+            other = p + next_below(streams, r, n - p)
+            order[p], order[other] = order[other], order[p]
+            copy(states, r, order[p], out, r, p)
+
+
+def _empty_genomes(n_rows: int, capacity: int, n_words: int) -> Genomes:
+    return Genomes(
+        np.empty((n_rows, capacity, n_words), np.uint64), np.zeros(n_rows, np.int64)
+    )
+
+
+def select_by_fitness(population: Population, n_parents: int, breeding: Breeding) -> Genomes:
+    """Parents drawn without replacement with probability proportional to fitness ("fitparents")."""
+    states = population.states
+    out = _empty_genomes(len(states), n_parents, states.shape[2])
+    _select_by_fitness(*population, breeding.log_constants, breeding.streams, *out)
+    return out
+
+
+def select_uniformly(population: Population, n_parents: int, breeding: Breeding) -> Genomes:
+    """Parents drawn uniformly without replacement ("randparents")."""
+    states, _, starts, stops = population
+    out = _empty_genomes(len(states), n_parents, states.shape[2])
+    _select_uniformly(states, starts, stops, breeding.streams, *out)
+    return out
+
+
+# ----------------------------------------------------------------------------------- crossover
+
+
+@kernel
+def _cross_all_pairs(parents, n_parents, n_latents, streams, out, counts):
+    for r in range(parents.shape[0]):
+        c = 0
+        for i in range(n_parents[r]):
+            for j in range(i):
+                cut = 1 + next_below(streams, r, n_latents - 1)  # the first `cut` bits stay
+                for w in range(parents.shape[2]):
+                    kept = min(max(cut - 64 * w, 0), 64)
+                    low = ~np.uint64(0)
+                    if kept < 64:
+                        low = (ONE << np.uint64(kept)) - ONE
+                    a, b = parents[r, i, w], parents[r, j, w]
+                    out[r, c, w] = (a & low) | (b & ~low)
+                    out[r, c + 1, w] = (b & low) | (a & ~low)
+                c += 2
+        counts[r] = c
+
+
+def cross_all_pairs(parents: Genomes, breeding: Breeding) -> Genomes:
+    """Single-point crossover of every pair of parents: N_p (N_p - 1) children."""
+    n_rows, n_parents, n_words = parents.states.shape
+    out = _empty_genomes(n_rows, n_parents * (n_parents - 1), n_words)
+    _cross_all_pairs(*parents, breeding.n_latents, breeding.streams, *out)
+    return out
+
+
+# ------------------------------------------------------------------------------------ mutation
+
+
+@kernel
+def _flip_uniformly(parents, n_parents, n_children, n_latents, streams, out, counts):
+    flipped = np.empty((1, 1, parents.shape[2]), np.uint64)
+    for r in range(parents.shape[0]):
+        c = 0
+        for p in range(n_parents[r]):
+            clear(flipped, 0, 0)
+            for last in range(n_latents - n_children, n_latents):
+                # Floyd's algorithm: every set of n_children different bits is equally likely.
+                h = next_below(streams, r, last + 1)
+                if has(flipped, 0, 0, h):
+                    h = last
+                flip(flipped, 0, 0, h)
+                copy(parents, r, p, out, r, c)
+                flip(out, r, c, h)
+                c += 1
+        counts[r] = c
+
+
+def flip_uniformly(parents: Genomes, n_children: int, breeding: Breeding) -> Genomes:
+    """One uniformly chosen bit is flipped; the children of one parent differ ("randflips")."""
+    n_rows, n_parents, n_words = parents.states.shape
+    out = _empty_genomes(n_rows, n_parents * n_children, n_words)
+    _flip_uniformly(*parents, n_children, breeding.n_latents, breeding.streams, *out)
+    return out
+
+
+@inlined
+def sparse_flip_probabilities(n_active, n_latents, expected_active):
+    """p_0 and p_1 of appendix B with p_bf = 1/H, in [0, 1].
+
+    The two conditions behind the printed formula, p_0 (H-|s|) + p_1 |s| = H p_bf = 1 flips and
+    p_0 (H-|s|) - p_1 |s| = s̃ - |s| on average, solved without the ratio α, which has no value for
+    |s| = 0. Where they ask for a negative probability it is zero.
+    """
+    surplus = expected_active - n_active
+    p0 = (1.0 + surplus) / (2.0 * (n_latents - n_active)) if n_active < n_latents else 0.0
+    p1 = (1.0 - surplus) / (2.0 * n_active) if n_active > 0 else 0.0
+    return min(max(p0, 0.0), 1.0), min(max(p1, 0.0), 1.0)
+
+
+@kernel
+def _flip_sparsely(
+    parents, n_parents, n_children, n_latents, expected_active, streams, out, counts
+):
+    active = np.empty(n_latents, np.int64)
+    flipped = np.empty((1, 1, parents.shape[2]), np.uint64)
+    for r in range(parents.shape[0]):
+        c = 0
+        for p in range(n_parents[r]):
+            k = active_latents(parents, r, p, active)
+            p0, p1 = sparse_flip_probabilities(k, n_latents, expected_active)
+            for _ in range(n_children):
+                clear(flipped, 0, 0)
+                flip_each(flipped, 0, 0, n_latents, p0, streams, r)
+                for w in range(parents.shape[2]):  # p_0 is for the inactive bits only
+                    out[r, c, w] = parents[r, p, w] | flipped[0, 0, w]
+                for i in range(k):
+                    if next_float(streams, r) < p1:
+                        flip(out, r, c, active[i])
+                c += 1
+        counts[r] = c
+
+
+def flip_sparsely(parents: Genomes, n_children: int, breeding: Breeding) -> Genomes:
+    """Each bit is flipped with a probability that leads back to the prior's mean activity."""
+    n_rows, n_parents, n_words = parents.states.shape
+    out = _empty_genomes(n_rows, n_parents * n_children, n_words)
+    _flip_sparsely(
+        *parents,
+        n_children,
+        breeding.n_latents,
+        breeding.expected_active,
+        breeding.streams,
+        *out,
+    )
+    return out
+
+
+# ----------------------------------------------------------------------------------- the table
+
+Operators = dict[str, dict[str, Callable[..., Genomes]]]
+
+OPERATORS: Operators = {
+    # (population, n_parents, breeding) -> parents
+    "parents": {"fit": select_by_fitness, "random": select_uniformly},
+    # (parents, breeding) -> children
+    "crossover": {"all_pairs": cross_all_pairs},
+    # (parents, n_children, breeding) -> children
+    "mutation": {"uniform": flip_uniformly, "sparse": flip_sparsely},
+}
+
+
+def breed(population: Population, evolution: Evolution, breeding: Breeding) -> Genomes:
+    """One generation of Algorithm 1: mutation(crossover(selection(population)))."""
+    select = OPERATORS["parents"][evolution.parents]
+    mutate = OPERATORS["mutation"][evolution.mutation]
+    parents = select(population, evolution.n_parents, breeding)
+    if evolution.crossover:
+        return mutate(OPERATORS["crossover"]["all_pairs"](parents, breeding), 1, breeding)
+    return mutate(parents, evolution.n_children, breeding)
+
+
+# ------------------------------------------------------------------- the set of distinct states
+
+
+@kernel
+def _admit(children, counts, pool, tables, hashes, sizes):
+    for r in range(children.shape[0]):
+        size = sizes[r]
+        for c in range(counts[r]):
+            value = copy_and_hash(children, r, c, pool, r, size)
+            if insert_if_new(pool, r, size, value, tables, hashes):
+                size += 1
+        sizes[r] = size
+
+
+class Pool:
+    """The states a block of rows has seen in one E-step, each once: kept ones, then children."""
+
+    def __init__(self, states: States, n_bred: int) -> None:
+        n_rows, n_states, n_words = states.shape
+        capacity = n_states + n_bred + 1  # a candidate stands in place while it is looked up
+        self.states = np.empty((n_rows, capacity, n_words), np.uint64)
+        self.log_joints = np.empty((n_rows, capacity))
+        self.sizes = np.zeros(n_rows, np.int64)
+        self._tables = np.zeros((n_rows, table_size(capacity)), np.int32)
+        self._hashes = np.empty((n_rows, capacity), np.uint64)
+        self.admit(Genomes(states, np.full(n_rows, n_states)))
+
+    def admit(self, children: Genomes) -> Population:
+        """Add the children that are new; they are the next population."""
+        starts = self.sizes.copy()
+        _admit(*children, self.states, self._tables, self._hashes, self.sizes)
+        return Population(self.states, self.log_joints, starts, self.sizes.copy())
+
+

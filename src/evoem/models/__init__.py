@@ -1,0 +1,14 @@
+"""The generative models: each a few pure functions behind the contract of `evoem.models.base`."""
+
+from evoem.models.base import Model, Posterior
+from evoem.models.binary_sparse_coding import BinarySparseCodingModel
+from evoem.models.noisy_or import NoisyOrModel
+from evoem.models.spike_slab import SpikeSlabModel
+
+__all__ = [
+    "BinarySparseCodingModel",
+    "Model",
+    "NoisyOrModel",
+    "Posterior",
+    "SpikeSlabModel",
+]

@@ -1,0 +1,155 @@
+"""The model contract: what EM needs to know about a generative model with binary latents.
+
+A model is a small immutable object that holds its options; everything learnt lives in `Params`, a
+NamedTuple of float64 arrays. All functions are pure. They work on a block of rows at a time, so
+that a model can be compiled code, NumPy, or anything else.
+
+| member | gives |
+| --- | --- |
+| `initialize(X, observed, n_latents, rng)` | `Params` |
+| `prepare(params, dtype)` | `Derived`: all that the log-joint needs and no row changes |
+| `prepare_rows(derived, X, observed)` | `Rows`: what it needs of a block of rows, once per E-step |
+| `log_joints(derived, rows, population)` | fills in log p(s, x), constants included |
+| `empty_statistics(params)` | `Stats` of no rows: a NamedTuple of arrays that add |
+| `accumulate(stats, params, derived, rows, posterior)` | adds those of a block of rows in place |
+| `update(params, stats)` | the M-step's `Params` |
+| `reconstruct(params, derived, rows, posterior)` | mean and variance of the noise-free data |
+| `codes(params, derived, rows, posterior)` | posterior mean of the latents |
+| `sample(params, n, rng)` | data and boolean states |
+
+Missing data is a boolean mask `observed` (None: everything is observed); `X` holds zeros where a
+value is missing. A complete model, data explained by the number of active latents alone:
+
+>>> import numpy as np
+>>> from typing import NamedTuple
+>>> from evoem.models.base import Model
+>>> class Params(NamedTuple):
+...     activation_probs: np.ndarray
+>>> class CountModel(Model):
+...     def prepare(self, params, dtype):
+...         return params
+...     def prepare_rows(self, derived, X, observed):
+...         return X[:, 0]
+...     def n_latents(self, derived):
+...         return len(derived.activation_probs)
+...     def expected_active(self, derived):
+...         return float(derived.activation_probs.sum())
+...     def dense_log_joints(self, derived, rows, states):
+...         logits = np.log(derived.activation_probs / (1 - derived.activation_probs))
+...         prior = states @ logits + np.log1p(-derived.activation_probs).sum()
+...         return prior - 0.5 * (rows[:, None] - states.sum(-1)) ** 2 - 0.5 * np.log(2 * np.pi)
+>>> model = CountModel()
+>>> float(model.log_joint(Params(np.array([0.5, 0.5])), np.array([2.0]), None, [True, True]))
+-2.305...
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from evoem.states import Genomes, Population, States, pack, unpack
+
+Mask = NDArray[np.bool_] | None
+
+
+class Posterior(NamedTuple):
+    """Truncated posteriors of a block of rows (eq. 2)."""
+
+    states: States  # (n_rows, n_states, n_words)
+    weights: NDArray[np.float64]  # (n_rows, n_states), each row sums to one
+
+
+class Model(ABC):
+    """See the module's docstring."""
+
+    @abstractmethod
+    def prepare(self, params: Any, dtype: DTypeLike) -> Any:
+        """What the log-joint needs and no row changes; `dtype` is that of the data."""
+
+    @abstractmethod
+    def prepare_rows(self, derived: Any, X: NDArray[np.floating], observed: Mask) -> Any:
+        """What the log-joint needs of a block of rows."""
+
+    @abstractmethod
+    def n_latents(self, derived: Any) -> int:
+        """H."""
+
+    @abstractmethod
+    def expected_active(self, derived: Any) -> float:
+        """Σ_h π_h, the prior's mean number of active latents."""
+
+    def log_constants(self, derived: Any, rows: Any) -> NDArray[np.float64]:
+        """C(Θ) of each row, which the fitness of parents leaves out (appendix A)."""
+        return np.zeros(len(rows[0]))
+
+    def log_joints(self, derived: Any, rows: Any, population: Population) -> None:
+        """Fill in `population.log_joints` for the states of each row between start and stop."""
+        states, out, starts, stops = population
+        if states.shape[1] == 0:
+            return
+        dense = unpack(states, self.n_latents(derived))
+        values = self.dense_log_joints(derived, rows, dense)
+        place = np.arange(states.shape[1])
+        inside = (place >= starts[:, None]) & (place < stops[:, None])
+        out[inside] = values[inside]
+
+    def dense_log_joints(
+        self, derived: Any, rows: Any, states: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """log p(s, x) of boolean states (n_rows, n_states, n_latents).
+
+        A model defines this or `log_joints`.
+        """
+        raise TypeError(f"{type(self).__name__} defines neither log_joints nor dense_log_joints.")
+
+    def log_joint(self, params: Any, x: ArrayLike, observed: Mask, state: ArrayLike) -> float:
+        """log p(s, x) of one row and one boolean state."""
+        row = np.atleast_2d(np.asarray(x, np.float64))
+        mask = None if observed is None else np.atleast_2d(observed)
+        derived = self.prepare(params, row.dtype)
+        rows = self.prepare_rows(derived, row, mask)
+        out = np.empty((1, 1))
+        states = pack(np.asarray(state, np.bool_)[None, None])
+        self.log_joints(
+            derived, rows, Population(states, out, np.zeros(1, np.int64), np.ones(1, np.int64))
+        )
+        return float(out[0, 0])
+
+    def flip_gains(self, derived: Any, rows: Any, genomes: Genomes) -> NDArray[np.float64]:
+        """Change of the log-joint by each single flip: (n_rows, n_genomes, n_latents).
+
+        This default evaluates every flip; a model that can do better overrides it. Gains of places
+        past a row's count are undefined.
+        """
+        n_rows, n_genomes, width = genomes.states.shape
+        n_latents = self.n_latents(derived)
+        flips = np.concatenate([np.zeros((1, width), np.uint64), pack(np.eye(n_latents, dtype=bool))])
+        flipped = genomes.states[:, :, None] ^ flips  # the state itself, then each flip
+        flipped = flipped.reshape(n_rows, -1, width)
+        out = np.empty(flipped.shape[:2])
+        stops = genomes.counts * (n_latents + 1)
+        self.log_joints(derived, rows, Population(flipped, out, np.zeros_like(stops), stops))
+        out = out.reshape(n_rows, n_genomes, n_latents + 1)
+        return out[:, :, 1:] - out[:, :, :1]
+
+    @property
+    def guarded(self) -> bool:
+        """Whether `update` may lower the bound.
+
+        EM then takes it only if the bound does not fall by it, else `fallback_update`, which must be
+        certain not to lower it.
+        """
+        return False
+
+    def fallback_update(self, params: Any, stats: Any) -> Any:
+        """The update of a guarded model to fall back on."""
+        raise TypeError(f"{type(self).__name__} is guarded and defines no fallback_update.")
+
+
+def sum_statistics(a: Any, b: Any) -> Any:
+    """Sum of two NamedTuples of statistics, field by field."""
+    if isinstance(a, np.ndarray):
+        return np.asarray(a + b)
+    return type(a)(*map(sum_statistics, a, b))

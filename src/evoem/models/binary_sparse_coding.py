@@ -1,0 +1,162 @@
+"""Binary sparse coding (eq. 9): s_h ~ Bernoulli(π), y ~ N(W s, σ² 1).
+
+| paper | here |
+| --- | --- |
+| W (D×H) | `components` (H, D) |
+| π | `activation_probs` (H,), all equal |
+| σ² | `noise_variance` |
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from evoem.compile import kernel
+from evoem.models import linear
+from evoem.models.base import Mask, Posterior
+from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
+from evoem.states import Population, active_latents
+
+
+class BinarySparseCodingParams(NamedTuple):
+    """Θ = (π, σ, W)."""
+
+    components: NDArray[np.float64]
+    activation_probs: NDArray[np.float64]
+    noise_variance: NDArray[np.float64]
+
+
+class Derived(NamedTuple):
+    """V = W/σ, its Gram matrix, and the prior's log-odds."""
+
+    scaled: NDArray[np.floating]
+    gram: NDArray[np.floating]
+    logits: NDArray[np.float64]
+    noise_variance: float
+    log_prior: float  # Σ_h log(1 - π)
+    expected_active: float
+
+
+@kernel
+def _log_joints(
+    scaled, gram, logits, projections, base, complete, observed, states, out, starts, stops
+):
+    H, D = scaled.shape
+    active = np.empty(H, np.int64)
+    slots = np.full(H, -1)
+    members = np.empty(H, np.int64)
+    n_members = 0
+    known = np.empty(H * (H + 1) // 2 if len(observed) else 0)
+    local = np.empty(H * H if len(observed) else 0)
+    seen = np.empty(D, scaled.dtype)
+    for r in range(states.shape[0]):
+        if not complete[r]:
+            for d in range(D):
+                seen[d] = observed[r, d]
+            n_members = linear.reset_observed_gram(slots, members, n_members)
+        for m in range(starts[r], stops[r]):
+            k = active_latents(states, r, m, active)
+            # Appendix A: log-odds·|s| - |y - W s|² / 2σ², with the square multiplied out.
+            value = base[r]
+            if complete[r]:
+                for i in range(k):
+                    h = active[i]
+                    inner = 0.5 * gram[h, h]
+                    for j in range(i):
+                        inner += gram[h, active[j]]
+                    value += logits[active[i]] + projections[r, active[i]] - inner
+            else:
+                n_members = linear.fill_observed_gram(
+                    scaled, seen, active, k, slots, members, n_members, known, local
+                )
+                for i in range(k):
+                    inner = 0.5 * local[i * k + i]
+                    for j in range(i):
+                        inner += local[i * k + j]
+                    value += logits[active[i]] + projections[r, active[i]] - inner
+            out[r, m] = value
+
+
+@kernel
+def _moments(offsets, squares, members, activation, first, second, states, weights, H):
+    active = np.empty(H, np.int64)
+    slots = np.empty(H, np.int64)
+    for r in range(states.shape[0]):
+        begin, matrix = offsets[r], squares[r]
+        n = offsets[r + 1] - begin
+        for u in range(n):
+            slots[members[begin + u]] = u
+        for m in range(states.shape[1]):
+            weight = weights[r, m]
+            if weight <= linear.NEGLIGIBLE:
+                continue
+            k = active_latents(states, r, m, active)
+            for i in range(k):
+                a = slots[active[i]]
+                first[begin + a] += weight
+                for j in range(i + 1):
+                    second[matrix + a * n + slots[active[j]]] += weight
+        for u in range(n):
+            activation[begin + u] = first[begin + u]
+
+
+class BinarySparseCodingModel(LinearModel):
+    """Binary sparse coding behind the model contract.
+
+    `updates="printed"` differs with missing values only: it fills them in by their estimate.
+    """
+
+    def prepare(self, params: BinarySparseCodingParams, dtype: DTypeLike) -> Derived:
+        scaled = params.components / np.sqrt(params.noise_variance)
+        pi = params.activation_probs
+        return Derived(
+            scaled.astype(dtype),
+            (scaled @ scaled.T).astype(dtype),
+            np.log(pi / (1 - pi)),
+            float(params.noise_variance),
+            float(np.log1p(-pi).sum()),
+            float(pi.sum()),
+        )
+
+    def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
+        _log_joints(
+            derived.scaled,
+            derived.gram,
+            derived.logits,
+            rows.projections,
+            rows.base,
+            rows.complete,
+            rows.observed,
+            *population,
+        )
+
+    def fill_moments(
+        self, derived: Derived, rows: Rows, posterior: Posterior, moments: Moments
+    ) -> None:
+        _moments(*moments, *posterior, len(derived.logits))
+
+    def update(
+        self, params: BinarySparseCodingParams, stats: LinearStats
+    ) -> BinarySparseCodingParams:
+        components, noise_variance = linear.update_dictionary(stats, params.components)
+        pi = stats.activation.mean() / stats.n_rows  # appendix D: π
+        return BinarySparseCodingParams(
+            components,
+            linear.clip_probabilities(np.full(len(components), pi)),
+            np.array(noise_variance),
+        )
+
+    def initialize(
+        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+    ) -> BinarySparseCodingParams:
+        components, variance = self.initial_dictionary(X, observed, n_latents, rng)
+        return BinarySparseCodingParams(
+            components, np.full(n_latents, 1.0 / max(n_latents, 2)), np.array(variance)
+        )
+
+    def sample(
+        self, params: BinarySparseCodingParams, n: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        states = rng.random((n, len(params.components))) < params.activation_probs
+        return linear.observe(states.astype(float), params, rng), states

@@ -1,0 +1,501 @@
+"""What the models share whose latents superpose linearly under Gaussian noise: y ≈ W c.
+
+c is s for binary sparse coding and s⊙z for spike-and-slab coding. Their statistics and estimates
+need the posterior moments of c alone, which are held per row over its *members*, the latents that
+are active in a state of any weight: few, whatever H is.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from evoem.compile import inlined, kernel
+from evoem.models.base import Mask, Model, Posterior
+from evoem.states import active_latents, clear
+
+# States below this weight add nothing that double precision would show in the sums.
+NEGLIGIBLE = 1e-10
+# Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
+# whatever rows it comes with, and the result of a row does not depend on them.
+ROW_MULTIPLE = 16
+# Moments of as many rows are held at once as fit into this many entries.
+MOMENT_ENTRIES = 1 << 21
+# Pulls weights of latents that are never active to their old value, and nothing else.
+PROXIMITY = 1e-10
+# The noise variance stays above this share of the data's mean square.
+NOISE_FLOOR = 1e-9
+PROBABILITY_FLOOR = 1e-8
+
+
+class Moments(NamedTuple):
+    """Posterior moments of a block of rows. Row r has members[offsets[r]:offsets[r+1]]."""
+
+    offsets: NDArray[np.int64]  # (n_rows + 1,)
+    squares: NDArray[np.int64]  # (n_rows + 1,): where each row's matrices start
+    members: NDArray[np.int64]  # ascending within a row
+    activation: NDArray[np.float64]  # ⟨s⟩
+    first: NDArray[np.float64]  # ⟨c⟩
+    second: NDArray[np.float64]  # ⟨c cᵀ⟩, n_members × n_members per row
+
+
+class LinearStats(NamedTuple):
+    """Additive statistics of W, π and σ²."""
+
+    n_rows: NDArray[np.float64]
+    n_observed: NDArray[np.float64]  # observed entries
+    activation: NDArray[np.float64]  # (H,)  Σ⟨s⟩
+    first: NDArray[np.float64]  # (H,)  Σ⟨c⟩
+    second: NDArray[np.float64]  # (H, H)  Σ⟨c cᵀ⟩, lower triangle
+    cross: NDArray[np.float64]  # (H, D)  Σ⟨c yᵀ⟩, missing y replaced by its expectation
+    data_square: NDArray[np.float64]  # Σ⟨yᵀy⟩, likewise
+    outer: NDArray[np.float64]  # (H, H)  Σ⟨c⟩⟨c⟩ᵀ, lower triangle; only the printed updates need it
+
+
+def row_products(X: NDArray[np.floating], matrix: NDArray[np.floating]) -> NDArray[np.floating]:
+    """X @ matrix.T."""
+    n_rows = len(X)
+    padding = -n_rows % ROW_MULTIPLE
+    if padding:
+        X = np.concatenate([X, np.zeros((padding, X.shape[1]), X.dtype)])
+    return (X @ matrix.T)[:n_rows]
+
+
+@inlined
+def observed_inner(V, g, h, seen):
+    """Inner product of two dictionary rows over the observed dimensions."""
+    total = 0.0
+    for d in range(V.shape[1]):
+        total += V[g, d] * V[h, d] * seen[d]
+    return total
+
+
+@inlined
+def reset_observed_gram(slots, members, n_members):
+    """Forget the inner products of the last row."""
+    for u in range(n_members):
+        slots[members[u]] = -1
+    return 0
+
+
+@inlined
+def fill_observed_gram(V, seen, active, k, slots, members, n_members, known, out):
+    """Inner products, over the observed dimensions, of the active latents of a state.
+
+    The states of a row share their latents, so what was computed is kept in `known` until the next
+    row: `slots` numbers the latents met so far. `out` is a k×k matrix, of which the lower triangle
+    is filled. Returns how many latents were met.
+    """
+    for i in range(k):
+        h = active[i]
+        if slots[h] < 0:
+            slots[h] = n_members
+            members[n_members] = h
+            begin = n_members * (n_members + 1) // 2  # rows of a packed lower triangle
+            for u in range(n_members + 1):
+                known[begin + u] = np.nan
+            n_members += 1
+    for i in range(k):
+        a = slots[active[i]]
+        for j in range(i + 1):
+            b = slots[active[j]]
+            place = max(a, b) * (max(a, b) + 1) // 2 + min(a, b)
+            value = known[place]
+            if np.isnan(value):
+                value = observed_inner(V, active[i], active[j], seen)
+                known[place] = value
+            out[i * k + j] = value
+    return n_members
+
+
+@kernel
+def _list_members(states, weights, offsets, squares, members, active, union):
+    n_rows, n_states, width = states.shape
+    total, square = 0, 0
+    for r in range(n_rows):
+        offsets[r] = total
+        squares[r] = square
+        clear(union, 0, 0)
+        for m in range(n_states):
+            if weights[r, m] > NEGLIGIBLE:
+                for w in range(width):
+                    union[0, 0, w] |= states[r, m, w]
+        k = active_latents(union, 0, 0, active)
+        for i in range(k):
+            members[total + i] = active[i]
+        total += k
+        square += k * k
+    offsets[n_rows] = total
+    squares[n_rows] = square
+
+
+def empty_moments(posterior: Posterior, n_latents: int) -> Moments:
+    """Moments of a block of rows, all zero, with their members listed."""
+    states, weights = posterior
+    n_rows, _, width = states.shape
+    offsets = np.empty(n_rows + 1, np.int64)
+    squares = np.empty(n_rows + 1, np.int64)
+    members = np.empty(n_rows * n_latents, np.int64)
+    scratch = np.empty(n_latents, np.int64), np.empty((1, 1, width), np.uint64)
+    _list_members(states, weights, offsets, squares, members, *scratch)
+    n_members = offsets[-1]
+    vectors = np.zeros((2, n_members))
+    return Moments(offsets, squares, members[:n_members].copy(), *vectors, np.zeros(squares[-1]))
+
+
+class Rows(NamedTuple):
+    """What a block of rows gives to the log-joint."""
+
+    projections: NDArray[np.floating]  # (n_rows, H)  W y / σ², scaled as the model needs it
+    base: NDArray[np.float64]  # (n_rows,)  all of the log-joint that no latent changes
+    constants: NDArray[np.float64]  # (n_rows,)  C(Θ) of appendix A
+    complete: NDArray[np.bool_]  # (n_rows,)  nothing is missing
+    X: NDArray[np.floating]  # zeros where missing
+    observed: NDArray[np.bool_]  # (n_rows, D), or (0, D) if nothing is missing anywhere
+
+
+def prepare_rows(
+    scaled: NDArray[np.floating],
+    noise_variance: float,
+    constant_variance: float,
+    log_prior: float,
+    X: NDArray[np.floating],
+    observed: Mask,
+) -> Rows:
+    """Rows for the scaled dictionary V: projections X Vᵀ / σ.
+
+    `constant_variance` is the variance that the model counts to C(Θ): σ² or one (appendix A).
+    """
+    n_rows, n_features = X.shape
+    sigma = np.sqrt(noise_variance)
+    squares = np.einsum("nd,nd->n", X, X, dtype=np.float64)
+    if observed is None:
+        counts = np.full(n_rows, float(n_features))
+        complete = np.ones(n_rows, np.bool_)
+        observed = np.empty((0, n_features), np.bool_)
+    else:
+        counts = observed.sum(1).astype(np.float64)
+        complete = counts == n_features
+    log_density = -0.5 * counts * np.log(2 * np.pi * noise_variance)
+    return Rows(
+        row_products(X, scaled * scaled.dtype.type(1.0 / sigma)),
+        log_prior + log_density - 0.5 * squares / noise_variance,
+        log_prior - 0.5 * counts * np.log(2 * np.pi * constant_variance),
+        complete,
+        X,
+        observed,
+    )
+
+
+def slice_rows(rows: Rows, part: slice) -> Rows:
+    """The same for some of the rows."""
+    return Rows(*(field[part] for field in rows))
+
+
+def moment_parts(posterior: Posterior, n_latents: int) -> Iterator[tuple[slice, Moments]]:
+    """Empty moments of all rows, a few rows at a time where posteriors are so broad that all of
+    them together would not fit into memory."""
+
+    def split(start: int, stop: int) -> Iterator[tuple[slice, Moments]]:
+        part = slice(start, stop)
+        moments = empty_moments(Posterior(*(field[part] for field in posterior)), n_latents)
+        if moments.squares[-1] <= MOMENT_ENTRIES or stop - start == 1:
+            yield part, moments
+        else:
+            middle = (start + stop) // 2
+            yield from split(start, middle)
+            yield from split(middle, stop)
+
+    return split(0, len(posterior.states))
+
+
+@kernel
+def _accumulate(
+    offsets, squares, members, activation, first, second, complete, X, observed, W, printed, out
+):
+    sum_activation, sum_first, sum_second, cross, outer, scalars = out
+    D = X.shape[1]
+    expected = np.empty(D)
+    for r in range(X.shape[0]):
+        begin, matrix = offsets[r], squares[r]
+        n = offsets[r + 1] - begin
+        for u in range(n):
+            h = members[begin + u]
+            sum_activation[h] += activation[begin + u]
+            sum_first[h] += first[begin + u]
+            for v in range(u + 1):
+                sum_second[h, members[begin + v]] += second[matrix + u * n + v]
+                if printed:
+                    product = first[begin + u] * first[begin + v]
+                    outer[h, members[begin + v]] += product
+        total = 0.0
+        for d in range(D):
+            total += np.float64(X[r, d]) * np.float64(X[r, d])
+        scalars[1] += total
+        if complete[r]:
+            scalars[0] += D
+            for u in range(n):
+                weight = first[begin + u]
+                h = members[begin + u]
+                for d in range(D):
+                    cross[h, d] += weight * X[r, d]
+            continue
+        for d in range(D):
+            scalars[0] += observed[r, d]
+        for u in range(n):
+            # README: a missing y_d is one more latent, ⟨y_d cᵀ⟩ = W_d ⟨c cᵀ⟩. The printed way puts
+            # in the estimate W_d ⟨c⟩ as if it had been observed.
+            expected[:] = 0.0
+            for v in range(n):
+                if printed:
+                    weight = first[begin + u] * first[begin + v]
+                else:
+                    weight = second[matrix + max(u, v) * n + min(u, v)]
+                g = members[begin + v]
+                for d in range(D):
+                    expected[d] += weight * W[g, d]
+            h = members[begin + u]
+            weight = first[begin + u]
+            for d in range(D):
+                if observed[r, d]:
+                    cross[h, d] += weight * X[r, d]
+                else:
+                    cross[h, d] += expected[d]
+                    scalars[1] += W[h, d] * expected[d]
+
+
+def accumulate(stats: LinearStats, moments: Moments, rows: Rows, W: Any, printed: bool) -> None:
+    """Add the moments of a block of rows to the statistics, in place."""
+    scalars = np.zeros(2)
+    sums = stats.activation, stats.first, stats.second, stats.cross, stats.outer, scalars
+    _accumulate(*moments, rows.complete, rows.X, rows.observed, W, printed, sums)
+    stats.n_rows[...] += len(rows.X)
+    stats.n_observed[...] += scalars[0]
+    stats.data_square[...] += scalars[1]
+
+
+def empty_stats(n_latents: int, n_features: int, printed: bool) -> LinearStats:
+    """Statistics of no rows."""
+    return LinearStats(
+        np.zeros(()),
+        np.zeros(()),
+        np.zeros(n_latents),
+        np.zeros(n_latents),
+        np.zeros((n_latents, n_latents)),
+        np.zeros((n_latents, n_features)),
+        np.zeros(()),
+        np.zeros((n_latents, n_latents) if printed else (0, 0)),
+    )
+
+
+def symmetric(lower: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The symmetric matrix of a lower triangle."""
+    return lower + np.tril(lower, -1).T
+
+
+def update_dictionary(
+    stats: LinearStats, W: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """The W and σ² that maximise the bound, given the moments.
+
+    With missing values they maximise a lower bound of it that touches it at the old W (the missing
+    y are latent), with σ² counted over observed entries; so the bound does not fall either way.
+    """
+    second = symmetric(stats.second)
+    pull = PROXIMITY * (np.trace(second) / len(second) + np.finfo(float).tiny)
+    while True:  # ends: a large enough pull makes any matrix positive definite
+        try:
+            system = linalg.cho_factor(second + pull * np.eye(len(second)))
+            break
+        except linalg.LinAlgError:
+            pull *= 100
+    new = np.ascontiguousarray(linalg.cho_solve(system, stats.cross + pull * W))  # appendix D: W
+    residual = stats.data_square - 2 * np.vdot(new, stats.cross) + np.vdot(second @ new, new)
+    return new, noise_variance(stats, residual)
+
+
+def noise_variance(stats: LinearStats, residual: float) -> float:
+    """σ² from a sum of squared residuals (appendix D)."""
+    floor = NOISE_FLOOR * float(stats.data_square)
+    return max(float(residual), floor, np.finfo(float).tiny) / float(stats.n_observed)
+
+
+def clip_probabilities(
+    probabilities: NDArray[np.float64], least: float = PROBABILITY_FLOOR
+) -> NDArray[np.float64]:
+    """The best probabilities in [least, 1 - PROBABILITY_FLOOR]."""
+    return np.clip(probabilities, least, 1.0 - PROBABILITY_FLOOR)
+
+
+@kernel
+def _reconstruct(offsets, squares, members, first, second, W, mean, variance):
+    for r in range(mean.shape[0]):
+        begin, matrix = offsets[r], squares[r]
+        n = offsets[r + 1] - begin
+        mean[r] = 0.0
+        variance[r] = 0.0
+        for u in range(n):
+            h = members[begin + u]
+            weight = first[begin + u]
+            for d in range(W.shape[1]):
+                mean[r, d] += weight * W[h, d]  # eqs. 33 and 37: W_d ⟨c⟩
+            for v in range(u + 1):
+                # Cov(c), not ⟨c cᵀ⟩ less the squared mean: no cancellation.
+                weight = second[matrix + u * n + v] - first[begin + u] * first[begin + v]
+                if v < u:
+                    weight *= 2.0
+                g = members[begin + v]
+                for d in range(W.shape[1]):
+                    variance[r, d] += weight * W[h, d] * W[g, d]
+
+
+def reconstruct(
+    moments: Moments, n_rows: int, W: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Posterior mean and variance of W c."""
+    mean = np.empty((n_rows, W.shape[1]))
+    variance = np.empty_like(mean)
+    offsets, squares, members, _, first, second = moments
+    _reconstruct(offsets, squares, members, first, second, W, mean, variance)
+    return mean, np.maximum(variance, 0.0)
+
+
+def codes(moments: Moments, n_rows: int, n_latents: int) -> NDArray[np.float64]:
+    """⟨c⟩ as a dense array."""
+    out = np.zeros((n_rows, n_latents))
+    rows = np.repeat(np.arange(n_rows), np.diff(moments.offsets))
+    out[rows, moments.members] = moments.first
+    return out
+
+
+def observe(
+    c: NDArray[np.float64], params: Any, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Noisy data y ~ N(W c, σ² 1)."""
+    clean = c @ params.components
+    return clean + np.sqrt(params.noise_variance) * rng.standard_normal(clean.shape)
+
+
+def observed_moments(
+    X: NDArray[np.floating], observed: Mask
+) -> tuple[NDArray[np.float64], float]:
+    """Mean of each feature, and their variance averaged over the features, of observed values.
+
+    Features seen at most once have no variance; if that leaves none, as with a single row, the
+    variance is that of all values together.
+    """
+    seen = np.ones(X.shape, np.bool_) if observed is None else observed
+    counts = seen.sum(0)
+    sums = X.sum(0, dtype=np.float64, where=seen)
+    overall = sums.sum() / counts.sum()
+    mean = np.where(counts > 0, sums / np.maximum(counts, 1), overall)
+    squares = np.square(X - mean, dtype=np.float64).sum(0, where=seen)
+    variance = float((squares / np.maximum(counts, 1))[counts > 1].mean()) if counts.max() > 1 else 0.0
+    if variance == 0.0:
+        variance = float(np.square(X[seen] - overall, dtype=np.float64).mean())
+    return mean, variance
+
+
+class LinearModel(Model):
+    """What binary sparse coding and spike-and-slab coding do alike.
+
+    Parameters
+    ----------
+    init : {"mean", "data"}
+        Initial dictionary: the mean of the data plus noise (section 3.2), or random data points.
+    updates : {"monotone", "printed"}
+        M-steps that never lower the bound, or those printed in appendix D.
+    """
+
+    def __init__(self, init: str = "mean", updates: str = "monotone") -> None:
+        self.init = init
+        self.updates = updates
+
+    @property
+    def printed(self) -> bool:
+        """Whether the paper's printed M-step is asked for."""
+        return self.updates == "printed"
+
+    @abstractmethod
+    def fill_moments(
+        self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments
+    ) -> Any:
+        """Compute the posterior moments of c in place; what else the statistics need."""
+
+    def constant_variance(self, derived: Any) -> float:
+        """The variance that appendix A counts to C(Θ)."""
+        return float(derived.noise_variance)
+
+    def prepare_rows(self, derived: Any, X: NDArray[np.floating], observed: Mask) -> Rows:
+        return prepare_rows(
+            derived.scaled,
+            derived.noise_variance,
+            self.constant_variance(derived),
+            derived.log_prior,
+            X,
+            observed,
+        )
+
+    def n_latents(self, derived: Any) -> int:
+        return len(derived.scaled)
+
+    def expected_active(self, derived: Any) -> float:
+        return float(derived.expected_active)
+
+    def log_constants(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
+        return rows.constants
+
+    def _each_part(
+        self, derived: Any, rows: Rows, posterior: Posterior
+    ) -> Iterator[tuple[slice, Rows, Moments, Any]]:
+        for part, moments in moment_parts(posterior, self.n_latents(derived)):
+            some = slice_rows(rows, part)
+            weighted = Posterior(*(field[part] for field in posterior))
+            yield part, some, moments, self.fill_moments(derived, some, weighted, moments)
+
+    def empty_statistics(self, params: Any) -> Any:
+        """Statistics of no rows."""
+        return empty_stats(*params.components.shape, self.printed)
+
+    def accumulate(
+        self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
+    ) -> None:
+        """Add the statistics of a block of rows."""
+        for _, some, moments, _ in self._each_part(derived, rows, posterior):
+            accumulate(stats, moments, some, params.components, self.printed)
+
+    def reconstruct(
+        self, params: Any, derived: Any, rows: Rows, posterior: Posterior
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of W c, the data without its noise."""
+        mean = np.empty(rows.X.shape)
+        variance = np.empty(rows.X.shape)
+        for part, some, moments, _ in self._each_part(derived, rows, posterior):
+            mean[part], variance[part] = reconstruct(moments, len(some.X), params.components)
+        return mean, variance
+
+    def codes(
+        self, params: Any, derived: Any, rows: Rows, posterior: Posterior
+    ) -> NDArray[np.float64]:
+        """Posterior mean of c."""
+        out = np.empty((len(rows.X), self.n_latents(derived)))
+        for part, some, moments, _ in self._each_part(derived, rows, posterior):
+            out[part] = codes(moments, len(some.X), out.shape[1])
+        return out
+
+    def initial_dictionary(
+        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], float]:
+        """Dictionary and noise variance to start from (section 3.2)."""
+        mean, variance = observed_moments(X, observed)
+        if self.init == "data":
+            chosen = rng.choice(len(X), n_latents, replace=n_latents > len(X))
+            points = X[chosen].astype(np.float64)
+            if observed is not None:
+                points = np.where(observed[chosen], points, mean)
+            return points, variance
+        noise = 0.25 * np.sqrt(variance) * rng.standard_normal((n_latents, X.shape[1]))
+        return mean + noise, variance

@@ -1,0 +1,346 @@
+"""Noisy-OR Bayes net (eq. 8): p(y_d = 0 | s) = Π_h (1 - W_dh s_h), s_h ~ Bernoulli(π_h).
+
+| paper | here |
+| --- | --- |
+| W (D×H) | `components` (H, D) |
+| π | `activation_probs` (H,) |
+| N_d(s) | probability that y_d is on |
+
+There is no leak: with no latent active every y_d is off, so s = 0 is impossible (log-joint -inf) for
+data with anything on.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from evoem.compile import inlined, kernel
+from evoem.models.base import Mask, Model, Posterior
+from evoem.models.linear import (
+    NEGLIGIBLE,
+    PROBABILITY_FLOOR,
+    clip_probabilities,
+    row_products,
+)
+from evoem.states import Population, active_latents
+
+# W stays this far from 0 and 1, where a single observation could make a row impossible for good.
+WEIGHT_MARGIN = 1e-6
+# As many factors N_d >= WEIGHT_MARGIN can be multiplied before a logarithm is due.
+FACTORS_PER_LOG = 32
+
+
+class NoisyOrParams(NamedTuple):
+    """Θ = (π, W)."""
+
+    components: NDArray[np.float64]
+    activation_probs: NDArray[np.float64]
+
+
+class Derived(NamedTuple):
+    """1 - W and its logarithm, and the prior's log-odds."""
+
+    off: NDArray[np.float64]  # (H, D)  1 - W
+    log_off: NDArray[np.float64]
+    logits: NDArray[np.float64]
+    log_prior: float
+    expected_active: float
+
+
+class Rows(NamedTuple):
+    """The dimensions that are on in each row, and what active latents cost in those that are off."""
+
+    off_costs: NDArray[np.float64]  # (n_rows, H)  Σ over observed y_d = 0 of log(1 - W_dh)
+    on: NDArray[np.int64]  # (n_rows, D): first the dimensions with y_d = 1
+    n_on: NDArray[np.int64]
+    observed: NDArray[np.bool_]  # (n_rows, D), or (0, D)
+
+
+class NoisyOrStats(NamedTuple):
+    """Additive statistics."""
+
+    n_rows: NDArray[np.float64]
+    activation: NDArray[np.float64]  # (H,)  Σ⟨s_h⟩
+    chances: NDArray[np.float64]  # (H, D)  Σ⟨s_h⟩ over the rows that observe d
+    causes: NDArray[np.float64]  # (H, D)  Σ⟨s_h y_d / N_d⟩; printed: Σ(1 - y_d)⟨D_dh⟩
+    contrast: NDArray[np.float64]  # (H, D)  printed: Σ⟨C_dh⟩; else empty
+
+
+@kernel
+def _list_on(X, on, n_on):
+    for r in range(X.shape[0]):
+        n = 0
+        for d in range(X.shape[1]):
+            if X[r, d] != 0:
+                on[r, n] = d
+                n += 1
+        n_on[r] = n
+
+
+@inlined
+def _none_of(off, active, k, n, product):
+    """Π_h (1 - W_dh) over the active latents for each of the first n dimensions."""
+    for d in range(n):
+        product[d] = 1.0
+    for i in range(k):
+        h = active[i]
+        for d in range(n):
+            product[d] *= off[h, d]
+
+
+@kernel
+def _log_joints(
+    off, logits, log_prior, off_costs, on, n_on, states, out, starts, stops
+):
+    H, D = off.shape
+    active = np.empty(H, np.int64)
+    product = np.empty(D)
+    compact = np.empty((H, D))  # 1 - W of the dimensions that are on in this row
+    for r in range(states.shape[0]):
+        if starts[r] == stops[r]:
+            continue
+        n = n_on[r]
+        for h in range(H):
+            for j in range(n):
+                compact[h, j] = off[h, on[r, j]]
+        for m in range(starts[r], stops[r]):
+            k = active_latents(states, r, m, active)
+            if k == 0 and n > 0:
+                out[r, m] = -np.inf  # appendix A
+                continue
+            value = log_prior
+            for i in range(k):
+                value += logits[active[i]] + off_costs[r, active[i]]
+            _none_of(compact, active, k, n, product)
+            for begin in range(0, n, FACTORS_PER_LOG):
+                factor = 1.0
+                for j in range(begin, min(begin + FACTORS_PER_LOG, n)):
+                    factor *= 1.0 - product[j]
+                value += np.log(factor)
+            out[r, m] = value
+
+
+@kernel
+def _statistics(
+    off, on, n_on, observed, states, weights, printed,
+    sum_activation, chances, causes, contrast,
+):  # fmt: skip
+    H, D = off.shape
+    active = np.empty(H, np.int64)
+    product = np.empty(D)
+    activation = np.empty(H)
+    is_on = np.zeros(D)
+    seen = np.ones(D)
+    for r in range(states.shape[0]):
+        activation[:] = 0.0
+        is_on[:] = 0.0
+        for j in range(n_on[r]):
+            is_on[on[r, j]] = 1.0
+        if len(observed):
+            for d in range(D):
+                seen[d] = observed[r, d]
+        for m in range(states.shape[1]):
+            weight = weights[r, m]
+            if weight <= NEGLIGIBLE:
+                continue
+            k = active_latents(states, r, m, active)
+            for i in range(k):
+                activation[active[i]] += weight
+            _none_of(off, active, k, D, product)
+            for i in range(k):
+                h = active[i]
+                if printed:
+                    for d in range(D):
+                        others = product[d] / off[h, d]  # W̃_dh(s)
+                        D_dh = weight * seen[d] * others / (product[d] * (1.0 - product[d]))
+                        causes[h, d] += (1.0 - is_on[d]) * D_dh
+                        contrast[h, d] += others * D_dh
+                else:
+                    for d in range(D):
+                        causes[h, d] += weight * is_on[d] / (1.0 - product[d])
+        for h in range(H):
+            if activation[h] > 0.0:
+                sum_activation[h] += activation[h]
+                for d in range(D):
+                    chances[h, d] += activation[h] * seen[d]
+
+
+@kernel
+def _reconstruct(off, states, weights, mean, variance):
+    H, D = off.shape
+    active = np.empty(H, np.int64)
+    product = np.empty(D)
+    for r in range(states.shape[0]):
+        mean[r] = 0.0
+        variance[r] = 0.0
+        for m in range(states.shape[1]):
+            weight = weights[r, m]
+            if weight <= NEGLIGIBLE:
+                continue
+            k = active_latents(states, r, m, active)
+            _none_of(off, active, k, D, product)
+            for d in range(D):
+                mean[r, d] += weight * (1.0 - product[d])
+                variance[r, d] += weight * (1.0 - product[d]) ** 2
+        for d in range(D):
+            variance[r, d] = max(variance[r, d] - mean[r, d] ** 2, 0.0)
+
+
+@kernel
+def _codes(states, weights, out):
+    active = np.empty(out.shape[1], np.int64)
+    for r in range(states.shape[0]):
+        for m in range(states.shape[1]):
+            for i in range(active_latents(states, r, m, active)):
+                out[r, active[i]] += weights[r, m]
+
+
+class NoisyOrModel(Model):
+    """Noisy-OR behind the model contract.
+
+    Parameters
+    ----------
+    init : {"random", "data"}
+        Initial weights: uniform on [0, 1] (section 3.2), or random data points, softened.
+    updates : {"monotone", "printed"}
+        W by an EM step, or by the printed fixed-point step, which can lower the bound. The EM step
+        takes each cause's own attempt x_dh ~ Bernoulli(W_dh s_h), y_d = OR_h x_dh, as one more
+        latent: W_dh = Σ⟨x_dh⟩ / Σ⟨s_h⟩.
+    min_activation_prob : float
+        π_h is kept at or above this (the paper uses 1/H on image patches).
+    """
+
+    def __init__(
+        self,
+        init: str = "random",
+        updates: str = "monotone",
+        min_activation_prob: float = PROBABILITY_FLOOR,
+    ) -> None:
+        self.init = init
+        self.updates = updates
+        self.min_activation_prob = min_activation_prob
+
+    @property
+    def printed(self) -> bool:
+        """Whether the paper's printed M-step is asked for."""
+        return self.updates == "printed"
+
+    def prepare(self, params: NoisyOrParams, dtype: DTypeLike) -> Derived:
+        pi = params.activation_probs
+        off = 1.0 - params.components
+        return Derived(
+            off,
+            np.log(off),
+            np.log(pi / (1 - pi)),
+            float(np.log1p(-pi).sum()),
+            float(pi.sum()),
+        )
+
+    def prepare_rows(self, derived: Derived, X: NDArray[np.floating], observed: Mask) -> Rows:
+        n_rows, n_features = X.shape
+        on = np.empty(X.shape, np.int64)
+        n_on = np.empty(n_rows, np.int64)
+        _list_on(X, on, n_on)
+        is_off = X == 0 if observed is None else (X == 0) & observed
+        if observed is None:
+            observed = np.empty((0, n_features), np.bool_)
+        costs = row_products(is_off.astype(np.float64), derived.log_off)
+        return Rows(costs, on, n_on, observed)
+
+    def n_latents(self, derived: Derived) -> int:
+        return len(derived.off)
+
+    def expected_active(self, derived: Derived) -> float:
+        return derived.expected_active
+
+    def log_constants(self, derived: Derived, rows: Rows) -> NDArray[np.float64]:
+        return np.full(len(rows.n_on), derived.log_prior)
+
+    def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
+        _log_joints(
+            derived.off,
+            derived.logits,
+            derived.log_prior,
+            rows.off_costs,
+            rows.on,
+            rows.n_on,
+            *population,
+        )
+
+    def empty_statistics(self, params: NoisyOrParams) -> NoisyOrStats:
+        shape = params.components.shape
+        return NoisyOrStats(
+            np.zeros(()),
+            np.zeros(shape[0]),
+            np.zeros(shape),
+            np.zeros(shape),
+            np.zeros(shape if self.printed else (0, 0)),
+        )
+
+    def accumulate(
+        self,
+        stats: NoisyOrStats,
+        params: NoisyOrParams,
+        derived: Derived,
+        rows: Rows,
+        posterior: Posterior,
+    ) -> None:
+        stats.n_rows[...] += len(rows.n_on)
+        _statistics(
+            derived.off, rows.on, rows.n_on, rows.observed, *posterior, self.printed, *stats[1:]
+        )
+
+    def update(self, params: NoisyOrParams, stats: NoisyOrStats) -> NoisyOrParams:
+        W = params.components
+        if self.printed:
+            used = stats.contrast > 0
+            change = stats.causes / np.where(used, stats.contrast, 1.0)
+            new = np.where(used, 1.0 - change, W)  # appendix D, the fixed-point equation
+        else:
+            used = stats.chances > 0
+            new = np.where(used, W * stats.causes / np.where(used, stats.chances, 1.0), W)
+        return NoisyOrParams(
+            np.clip(new, WEIGHT_MARGIN, 1.0 - WEIGHT_MARGIN),
+            clip_probabilities(stats.activation / stats.n_rows, self.min_activation_prob),
+        )
+
+    def reconstruct(
+        self, params: NoisyOrParams, derived: Derived, rows: Rows, posterior: Posterior
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of N_d(s), the probability that y_d is on."""
+        mean = np.empty((len(rows.n_on), derived.off.shape[1]))
+        variance = np.empty_like(mean)
+        _reconstruct(derived.off, *posterior, mean, variance)
+        return mean, variance
+
+    def codes(
+        self, params: NoisyOrParams, derived: Derived, rows: Rows, posterior: Posterior
+    ) -> NDArray[np.float64]:
+        """Posterior mean of s."""
+        out = np.zeros((len(rows.n_on), len(derived.off)))
+        _codes(*posterior, out)
+        return out
+
+    def initialize(
+        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+    ) -> NoisyOrParams:
+        if self.init == "data":
+            chosen = rng.choice(len(X), n_latents, replace=n_latents > len(X))
+            points = X[chosen].astype(np.float64)
+            if observed is not None:
+                points = np.where(observed[chosen], points, 0.5)
+            components = 0.1 + 0.8 * points
+        else:
+            components = rng.random((n_latents, X.shape[1]))
+        return NoisyOrParams(
+            np.clip(components, WEIGHT_MARGIN, 1.0 - WEIGHT_MARGIN),
+            np.full(n_latents, 1.0 / max(n_latents, 2)),
+        )
+
+    def sample(
+        self, params: NoisyOrParams, n: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        states = rng.random((n, len(params.components))) < params.activation_probs
+        stays_off = np.exp(states @ np.log1p(-params.components))
+        return (rng.random(stays_off.shape) >= stays_off).astype(np.float64), states

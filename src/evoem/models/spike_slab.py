@@ -1,0 +1,603 @@
+"""Spike-and-slab sparse coding (eqs. 10, 11): y ~ N(W (s⊙z), σ² 1), z ~ N(μ, Ψ).
+
+| paper | here |
+| --- | --- |
+| W (D×H) | `components` (H, D) |
+| π | `activation_probs` (H,) |
+| σ² | `noise_variance` |
+| μ | `slab_means` (H,) |
+| Ψ | `slab_covariance` (H, H) if full, else its diagonal (H,) |
+
+With Ψ_ss = R Rᵀ the slab of the active latents is z = R u, u ~ N(t, 1), t = R⁻¹ μ_s, and everything
+follows from one k×k system (k active latents), whatever D is:
+
+    M = 1 + Rᵀ (W_sᵀ W_s / σ²) R,    η = Rᵀ W_sᵀ y / σ² + t,
+    log p(s, y) = … - ½ log|M| + ½ ηᵀ M⁻¹ η - ½ tᵀt,    u | s, y ~ N(M⁻¹ η, M⁻¹).
+
+M is never nearly singular, also as Ψ vanishes. For a diagonal Ψ, R is diagonal too and goes into the
+dictionary: V = W √ψ / σ.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy import linalg
+
+from evoem.compile import inlined, kernel
+from evoem.models import linear
+from evoem.models.base import Mask, Posterior
+from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
+from evoem.states import Population, active_latents
+
+# Slab variances, and eigenvalues of a full Ψ, stay above this share of the slab's second moment.
+SLAB_FLOOR = 1e-8
+# The product of pivots is turned into a logarithm before it can overflow.
+LARGE = 1e200
+
+
+class SpikeSlabParams(NamedTuple):
+    """Θ = (π, σ, W, μ, Ψ)."""
+
+    components: NDArray[np.float64]
+    activation_probs: NDArray[np.float64]
+    noise_variance: NDArray[np.float64]
+    slab_means: NDArray[np.float64]
+    slab_covariance: NDArray[np.float64]
+
+
+class Derived(NamedTuple):
+    """The scaled dictionary V, its Gram matrix, and what each active latent adds."""
+
+    scaled: NDArray[np.floating]  # W √ψ / σ, or W / σ with a full Ψ
+    gram: NDArray[np.floating]  # V Vᵀ
+    bias: NDArray[np.float64]  # log-odds, less t²/2 with a diagonal Ψ
+    shift: NDArray[np.float64]  # t = μ/√ψ with a diagonal Ψ, μ with a full one
+    spread: NDArray[np.float64]  # √ψ (H,), unused with a full Ψ
+    covariance: NDArray[np.float64]  # a full Ψ, else (0, 0)
+    noise_variance: float
+    log_prior: float
+    expected_active: float
+
+
+class SpikeSlabStats(NamedTuple):
+    """Those of every linear model, and three more for a full Ψ, else empty."""
+
+    linear: LinearStats
+    coactivation: NDArray[np.float64]  # (H, H)  Σ⟨s sᵀ⟩, lower triangle
+    curvature: NDArray[np.float64]  # (H, H)  Σ⟨Ψ_ss⁻¹ (T_s - Ψ_ss) Ψ_ss⁻¹⟩, lower triangle
+    pull: NDArray[np.float64]  # (H,)  Σ⟨Ψ_ss⁻¹ (z_s - μ_s)⟩
+
+
+# Matrices of the k active latents are flat, k×k, so that they stay together in the cache.
+
+
+@inlined
+def whiten(covariance, means, active, k, local, eta, R, t):
+    """With a full Ψ: R, t = R⁻¹ μ_s, Rᵀ G R over `local` = G, and Rᵀ p + t over `eta` = p."""
+    for i in range(k):
+        h = active[i]
+        for j in range(i):
+            total = covariance[h, active[j]]
+            for p in range(j):
+                total -= R[i * k + p] * R[j * k + p]
+            R[i * k + j] = total / R[j * k + j]
+        total = covariance[h, h]
+        for p in range(i):
+            total -= R[i * k + p] * R[i * k + p]
+        R[i * k + i] = np.sqrt(total)
+        total = means[active[i]]
+        for p in range(i):
+            total -= R[i * k + p] * t[p]
+        t[i] = total / R[i * k + i]
+    for i in range(k):  # G is given by its lower triangle
+        for j in range(i):
+            local[j * k + i] = local[i * k + j]
+    for i in range(k):  # G R, in place: column j needs the columns from j on
+        for j in range(k):
+            total = 0.0
+            for p in range(j, k):
+                total += local[i * k + p] * R[p * k + j]
+            local[i * k + j] = total
+    for j in range(k):  # Rᵀ (G R), in place: row i needs the rows from i on
+        for i in range(j, k):
+            total = 0.0
+            for p in range(i, k):
+                total += R[p * k + i] * local[p * k + j]
+            local[i * k + j] = total
+    square = 0.0
+    for i in range(k):
+        total = t[i]
+        for p in range(i, k):
+            total += R[p * k + i] * eta[p]
+        eta[i] = total
+        square += t[i] * t[i]
+    return -0.5 * square
+
+
+@inlined
+def factorise(local, eta, k, L, inverse, v):
+    """Cholesky factor L of M = 1 + `local` and v = L⁻¹ η; ½ vᵀv - ½ log|M|.
+
+    `inverse` holds the reciprocals of L's diagonal, which is not stored.
+    """
+    value = 0.0
+    determinant = 1.0
+    for i in range(k):
+        pivot = 1.0 + local[i * k + i]
+        z = eta[i]
+        for j in range(i):
+            total = local[i * k + j]
+            for p in range(j):
+                total -= L[i * k + p] * L[j * k + p]
+            total *= inverse[j]
+            L[i * k + j] = total
+            pivot -= total * total
+            z -= total * v[j]
+        determinant *= pivot
+        if determinant > LARGE:
+            value -= 0.5 * np.log(determinant)
+            determinant = 1.0
+        inverse[i] = 1.0 / np.sqrt(pivot)
+        v[i] = z * inverse[i]
+        value += 0.5 * v[i] * v[i]
+    return value - 0.5 * np.log(determinant)
+
+
+@inlined
+def invert(L, inverse, v, k, N, u):
+    """N = L⁻¹ over its lower triangle and u = M⁻¹ η = Nᵀ v."""
+    for j in range(k):
+        N[j * k + j] = inverse[j]
+        for i in range(j + 1, k):
+            total = 0.0
+            for p in range(j, i):
+                total -= L[i * k + p] * N[p * k + j]
+            N[i * k + j] = total * inverse[i]
+    for j in range(k):
+        total = 0.0
+        for p in range(j, k):
+            total += N[p * k + j] * v[p]
+        u[j] = total
+
+
+@inlined
+def invert_triangle(R, k, N):
+    """N = R⁻¹, both lower triangular."""
+    for j in range(k):
+        N[j * k + j] = 1.0 / R[j * k + j]
+        for i in range(j + 1, k):
+            total = 0.0
+            for p in range(j, i):
+                total -= R[i * k + p] * N[p * k + j]
+            N[i * k + j] = total / R[i * k + i]
+
+
+@inlined
+def _add_full(
+    local, u, R, t, N, Q, active, places, k, weight, begin, matrix, n,
+    activation, first, second, coactivation, curvature, pull,
+):  # fmt: skip
+    """Add one state's moments and the terms of Ψ's and μ's gradient, for a full Ψ.
+
+    `local` is the second moment of u by its lower triangle. N and Q are free to use.
+    """
+    for i in range(k):
+        for j in range(i):
+            local[j * k + i] = local[i * k + j]
+    for i in range(k):  # Q = R ⟨u uᵀ⟩
+        for j in range(k):
+            total = 0.0
+            for p in range(i + 1):
+                total += R[i * k + p] * local[p * k + j]
+            Q[i * k + j] = total
+    for i in range(k):
+        a = places[active[i]]
+        total = 0.0
+        for p in range(i + 1):
+            total += R[i * k + p] * u[p]
+        activation[begin + a] += weight
+        first[begin + a] += weight * total  # eq. 46: κ = R u
+        for j in range(i + 1):
+            total = 0.0
+            for p in range(j + 1):
+                total += Q[i * k + p] * R[j * k + p]
+            place = matrix + a * n + places[active[j]]
+            second[place] += weight * total  # eq. 47: Λ + κ κᵀ = R ⟨u uᵀ⟩ Rᵀ
+            coactivation[place] += weight
+    # R⁻¹ (T_s - Ψ_ss) R⁻ᵀ = ⟨u uᵀ⟩ - u tᵀ - t uᵀ + t tᵀ - 1, T_s the second moment of z - μ.
+    for i in range(k):
+        for j in range(k):
+            local[i * k + j] += t[i] * t[j] - u[i] * t[j] - t[i] * u[j]
+        local[i * k + i] -= 1.0
+    invert_triangle(R, k, N)
+    for i in range(k):  # Q = R⁻ᵀ (…)
+        for j in range(k):
+            total = 0.0
+            for p in range(i, k):
+                total += N[p * k + i] * local[p * k + j]
+            Q[i * k + j] = total
+    for i in range(k):
+        a = places[active[i]]
+        total = 0.0
+        for p in range(i, k):
+            total += N[p * k + i] * (u[p] - t[p])
+        pull[begin + a] += weight * total
+        for j in range(i + 1):
+            total = 0.0
+            for p in range(j, k):
+                total += Q[i * k + p] * N[p * k + j]
+            curvature[matrix + a * n + places[active[j]]] += weight * total
+
+
+@kernel
+def _log_joints(
+    V, gram, bias, shift, covariance, projections, base, complete, observed,
+    states, out, starts, stops,
+):  # fmt: skip
+    H, D = V.shape
+    full = len(covariance) > 0
+    active = np.empty(H, np.int64)
+    slots = np.full(H, -1)
+    members = np.empty(H, np.int64)
+    n_members = 0
+    known = np.empty(H * (H + 1) // 2 if len(observed) else 0)
+    seen = np.empty(D, V.dtype)
+    local, L, R = np.empty(H * H), np.empty(H * H), np.empty(H * H if full else 0)
+    eta, v, t, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
+    for r in range(states.shape[0]):
+        if not complete[r]:
+            for d in range(D):
+                seen[d] = observed[r, d]
+            n_members = linear.reset_observed_gram(slots, members, n_members)
+        for m in range(starts[r], stops[r]):
+            k = active_latents(states, r, m, active)
+            value = base[r]
+            for i in range(k):
+                value += bias[active[i]]
+                eta[i] = projections[r, active[i]]
+            if complete[r]:
+                for i in range(k):
+                    h = active[i]
+                    for j in range(i + 1):
+                        local[i * k + j] = gram[h, active[j]]
+            else:
+                n_members = linear.fill_observed_gram(
+                    V, seen, active, k, slots, members, n_members, known, local
+                )
+            if full:
+                value += whiten(covariance, shift, active, k, local, eta, R, t)
+            else:
+                for i in range(k):
+                    eta[i] += shift[active[i]]
+            out[r, m] = value + factorise(local, eta, k, L, inverse, v)
+
+
+@kernel
+def _moments(
+    V, gram, shift, spread, covariance, projections, complete, observed,
+    offsets, squares, members, activation, first, second,
+    coactivation, curvature, pull, states, weights,
+):  # fmt: skip
+    H, D = V.shape
+    full = len(covariance) > 0
+    active = np.empty(H, np.int64)
+    places = np.empty(H, np.int64)
+    slots = np.full(H, -1)
+    met = np.empty(H, np.int64)
+    n_met = 0
+    known = np.empty(H * (H + 1) // 2 if len(observed) else 0)
+    seen = np.empty(D, V.dtype)
+    local, L, N = np.empty(H * H), np.empty(H * H), np.empty(H * H)
+    R, Q = np.empty(H * H if full else 0), np.empty(H * H if full else 0)
+    eta, v, u, t, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H), np.empty(H)
+    for r in range(states.shape[0]):
+        begin, matrix = offsets[r], squares[r]
+        n = offsets[r + 1] - begin
+        for i in range(n):
+            places[members[begin + i]] = i
+        if not complete[r]:
+            for d in range(D):
+                seen[d] = observed[r, d]
+            n_met = linear.reset_observed_gram(slots, met, n_met)
+        for m in range(states.shape[1]):
+            weight = weights[r, m]
+            if weight <= linear.NEGLIGIBLE:
+                continue
+            k = active_latents(states, r, m, active)
+            for i in range(k):
+                eta[i] = projections[r, active[i]]
+            if complete[r]:
+                for i in range(k):
+                    h = active[i]
+                    for j in range(i + 1):
+                        local[i * k + j] = gram[h, active[j]]
+            else:
+                n_met = linear.fill_observed_gram(
+                    V, seen, active, k, slots, met, n_met, known, local
+                )
+            if full:
+                whiten(covariance, shift, active, k, local, eta, R, t)
+            else:
+                for i in range(k):
+                    eta[i] += shift[active[i]]
+            factorise(local, eta, k, L, inverse, v)
+            invert(L, inverse, v, k, N, u)
+            # Second moment of u: M⁻¹ + u uᵀ, its lower triangle, over `local`.
+            for i in range(k):
+                for j in range(i + 1):
+                    total = u[i] * u[j]
+                    for p in range(i, k):
+                        total += N[p * k + i] * N[p * k + j]
+                    local[i * k + j] = total
+            if full:
+                _add_full(
+                    local, u, R, t, N, Q, active, places, k, weight, begin, matrix, n,
+                    activation, first, second, coactivation, curvature, pull,
+                )  # fmt: skip
+                continue
+            for i in range(k):
+                a = places[active[i]]
+                scale = weight * spread[active[i]]
+                activation[begin + a] += weight
+                first[begin + a] += scale * u[i]  # eq. 46: κ = √ψ u
+                for j in range(i + 1):
+                    place = matrix + a * n + places[active[j]]
+                    second[place] += scale * spread[active[j]] * local[i * k + j]  # eq. 47
+
+
+@kernel
+def _scatter(offsets, squares, members, coactivation, curvature, pull, out):
+    sum_coactivation, sum_curvature, sum_pull = out
+    for r in range(len(offsets) - 1):
+        begin, matrix = offsets[r], squares[r]
+        n = offsets[r + 1] - begin
+        for i in range(n):
+            h = members[begin + i]
+            sum_pull[h] += pull[begin + i]
+            for j in range(i + 1):
+                g = members[begin + j]
+                sum_coactivation[h, g] += coactivation[matrix + i * n + j]
+                sum_curvature[h, g] += curvature[matrix + i * n + j]
+
+
+class SpikeSlabModel(LinearModel):
+    """Spike-and-slab sparse coding behind the model contract.
+
+    Parameters
+    ----------
+    slab : {"diagonal", "full", "fixed"}
+        Ψ is learnt as a diagonal or a full matrix, or stays as it is.
+    learn_slab_means : bool
+        Whether μ is learnt.
+    init : {"mean", "data"}
+        Initial dictionary, see `LinearModel`.
+    updates : {"monotone", "printed"}
+        M-steps that never lower the bound, or those printed in appendix D: σ² from squared means
+        instead of second moments, and a full Ψ as an element-wise ratio, made positive definite.
+    """
+
+    def __init__(
+        self,
+        slab: str = "diagonal",
+        learn_slab_means: bool = True,
+        init: str = "mean",
+        updates: str = "monotone",
+    ) -> None:
+        super().__init__(init, updates)
+        self.slab = slab
+        self.learn_slab_means = learn_slab_means
+
+    def prepare(self, params: SpikeSlabParams, dtype: DTypeLike) -> Derived:
+        pi, psi = params.activation_probs, params.slab_covariance
+        scaled = params.components / np.sqrt(params.noise_variance)
+        logits = np.log(pi / (1 - pi))
+        if psi.ndim == 2:
+            bias, shift, spread, covariance = logits, params.slab_means, np.empty(0), psi
+        else:
+            spread = np.sqrt(psi)
+            shift = params.slab_means / spread
+            bias, covariance = logits - 0.5 * shift**2, np.empty((0, 0))
+            scaled = scaled * spread[:, None]
+        return Derived(
+            scaled.astype(dtype),
+            (scaled @ scaled.T).astype(dtype),
+            bias,
+            shift,
+            spread,
+            covariance,
+            float(params.noise_variance),
+            float(np.log1p(-pi).sum()),
+            float(pi.sum()),
+        )
+
+    def constant_variance(self, derived: Derived) -> float:
+        return 1.0  # appendix A counts log σ² to log|C_s|, not to C(Θ)
+
+    def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
+        _log_joints(
+            derived.scaled,
+            derived.gram,
+            derived.bias,
+            derived.shift,
+            derived.covariance,
+            rows.projections,
+            rows.base,
+            rows.complete,
+            rows.observed,
+            *population,
+        )
+
+    def fill_moments(
+        self, derived: Derived, rows: Rows, posterior: Posterior, moments: Moments
+    ) -> tuple[NDArray[np.float64], ...]:
+        full = len(derived.covariance) > 0
+        coactivation = np.zeros(len(moments.second) if full else 0)
+        curvature = np.zeros(len(moments.second) if full else 0)
+        pull = np.zeros(len(moments.first) if full else 0)
+        _moments(
+            derived.scaled,
+            derived.gram,
+            derived.shift,
+            derived.spread,
+            derived.covariance,
+            rows.projections,
+            rows.complete,
+            rows.observed,
+            *moments,
+            coactivation,
+            curvature,
+            pull,
+            *posterior,
+        )
+        return coactivation, curvature, pull
+
+    def empty_statistics(self, params: SpikeSlabParams) -> SpikeSlabStats:
+        size = len(params.components) if params.slab_covariance.ndim == 2 else 0
+        return SpikeSlabStats(
+            linear.empty_stats(*params.components.shape, self.printed),
+            np.zeros((size, size)),
+            np.zeros((size, size)),
+            np.zeros(size),
+        )
+
+    def accumulate(
+        self,
+        stats: SpikeSlabStats,
+        params: SpikeSlabParams,
+        derived: Derived,
+        rows: Rows,
+        posterior: Posterior,
+    ) -> None:
+        for _, some, moments, extra in self._each_part(derived, rows, posterior):
+            linear.accumulate(stats.linear, moments, some, params.components, self.printed)
+            if len(derived.covariance):
+                _scatter(*moments[:3], *extra, stats[1:])
+
+    def update(self, params: SpikeSlabParams, stats: SpikeSlabStats) -> SpikeSlabParams:
+        return self._update(params, stats, cautious=False)
+
+    @property
+    def guarded(self) -> bool:
+        return self.slab == "full" and not self.printed
+
+    def fallback_update(self, params: SpikeSlabParams, stats: SpikeSlabStats) -> SpikeSlabParams:
+        return self._update(params, stats, cautious=True)
+
+    def _update(
+        self, params: SpikeSlabParams, stats: SpikeSlabStats, cautious: bool
+    ) -> SpikeSlabParams:
+        sums = stats.linear
+        components, noise = linear.update_dictionary(sums, params.components)
+        if self.printed:
+            outer = linear.symmetric(sums.outer)
+            explained = np.vdot(outer @ components, components)
+            noise = linear.noise_variance(sums, float(sums.data_square) - explained)
+        pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # appendix D: π
+        if params.slab_covariance.ndim == 2 and not self.printed:
+            means, covariance = update_full_slab(params, stats, self, cautious)
+        else:
+            means, covariance = update_slab(params, stats, self)
+        new = SpikeSlabParams(components, pi, np.array(noise), means, covariance)
+        if self.slab != "fixed" and self.learn_slab_means:
+            return unit_second_moments(new)
+        return new
+
+    def initialize(
+        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+    ) -> SpikeSlabParams:
+        components, variance = self.initial_dictionary(X, observed, n_latents, rng)
+        pi = rng.uniform(0.1, 0.5, n_latents)
+        means = rng.uniform(1.0, 5.0, n_latents)
+        if not self.learn_slab_means:
+            means = np.ones(n_latents)  # section 4.3
+        covariance = np.eye(n_latents) if self.slab == "full" else np.ones(n_latents)
+        return SpikeSlabParams(components, pi, np.array(variance), means, covariance)
+
+    def sample(
+        self, params: SpikeSlabParams, n: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        H = len(params.components)
+        states = rng.random((n, H)) < params.activation_probs
+        normal = rng.standard_normal((n, H))
+        if params.slab_covariance.ndim == 2:
+            slab = normal @ linalg.cholesky(params.slab_covariance, lower=True).T
+        else:
+            slab = normal * np.sqrt(params.slab_covariance)
+        return linear.observe(states * (params.slab_means + slab), params, rng), states
+
+
+def update_slab(
+    params: SpikeSlabParams, stats: SpikeSlabStats, model: SpikeSlabModel
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """μ and Ψ as printed in appendix D: exact for a diagonal Ψ."""
+    sums = stats.linear
+    used = sums.activation > 0
+    counts = np.where(used, sums.activation, 1.0)
+    means = params.slab_means
+    if model.learn_slab_means:
+        means = np.where(used, sums.first / counts, means)
+    if model.slab == "fixed":
+        return means, params.slab_covariance
+    if params.slab_covariance.ndim == 2:
+        pairs = linear.symmetric(stats.coactivation)
+        ratio = linear.symmetric(sums.second) / np.where(pairs > 0, pairs, 1.0)
+        ratio = np.where(pairs > 0, ratio - np.outer(means, means), params.slab_covariance)
+        return means, positive_definite(ratio, means)
+    second = np.diag(sums.second)
+    variances = (second - 2 * means * sums.first) / counts + means**2
+    # Between the floor and the maximiser the bound rises, as long as the old value is above it.
+    floor = np.minimum(SLAB_FLOOR * np.maximum(second / counts, means**2), params.slab_covariance)
+    variances = np.maximum(np.where(used, variances, params.slab_covariance), floor)
+    return means, np.maximum(variances, np.finfo(float).tiny)
+
+
+def update_full_slab(
+    params: SpikeSlabParams, stats: SpikeSlabStats, model: SpikeSlabModel, cautious: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A step of μ and a full Ψ up the bound.
+
+    Cautious: inactive z_h are filled in by their conditional mean and covariance given the active
+    ones (complete-data EM), which never lowers the bound but moves in proportion to activity. Else
+    that step is divided, entry by entry, by the share of data in which it had any say; a diagonal
+    then takes the exact step, but the whole is not certain to rise.
+    """
+    sums = stats.linear
+    psi, n = params.slab_covariance, float(sums.n_rows)
+    step = psi @ linear.symmetric(stats.curvature) @ psi
+    shift = psi @ stats.pull if model.learn_slab_means else np.zeros(len(psi))
+    if cautious:
+        shift /= n
+        step /= n
+    else:
+        shift /= np.maximum(sums.activation, 1.0)
+        step /= np.maximum(linear.symmetric(stats.coactivation), 1.0)
+    means = params.slab_means + shift
+    if model.slab == "fixed":
+        return means, psi
+    return means, positive_definite(psi + step - np.outer(shift, shift), means)
+
+
+def positive_definite(
+    matrix: NDArray[np.float64], means: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The nearest matrix whose eigenvalues reach the floor."""
+    matrix = 0.5 * (matrix + matrix.T)
+    floor = SLAB_FLOOR * max(float(np.max(np.diag(matrix) + means**2)), np.finfo(float).tiny)
+    try:
+        linalg.cholesky(matrix - floor * np.eye(len(matrix)))
+        return matrix
+    except linalg.LinAlgError:
+        values, vectors = linalg.eigh(matrix)
+    return (vectors * np.maximum(values, floor)) @ vectors.T
+
+
+def unit_second_moments(params: SpikeSlabParams) -> SpikeSlabParams:
+    """The same model with μ² + ψ = 1: the scale of W and z is not identified (section 3.2)."""
+    psi = params.slab_covariance
+    scale = np.sqrt((np.diag(psi) if psi.ndim == 2 else psi) + params.slab_means**2)
+    return params._replace(
+        components=params.components * scale[:, None],
+        slab_means=params.slab_means / scale,
+        slab_covariance=psi / (np.outer(scale, scale) if psi.ndim == 2 else scale**2),
+    )

@@ -1,0 +1,168 @@
+"""Truncated posteriors: the best distinct states of each row, their weights, and the bound.
+
+`improve` is the variational E-step of Algorithm 1 for a block of rows.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.compile import inlined, kernel
+from evoem.evolution import Breeding, Evolution, Pool, breed
+from evoem.models.base import Model
+from evoem.states import Population, States, copy
+
+# Rows are worked on a few at a time, so that what they need stays in the processor's cache.
+STATES_AT_ONCE = 16_000
+ROWS_AT_ONCE = 256
+
+
+class Improvement(NamedTuple):
+    """What an E-step did to a block of rows."""
+
+    evaluated: int  # log-joints computed
+    replaced: int  # kept states that gave way to better ones
+
+
+def rows_at_once(n_states: int) -> int:
+    """Rows to work on together when each holds `n_states` states; a multiple of 8."""
+    return max(8, min(ROWS_AT_ONCE, STATES_AT_ONCE // n_states) // 8 * 8)
+
+
+@inlined
+def _select_largest(values, n, k):
+    """The k-th largest of `values[:n]`, which is reordered (Hoare's selection)."""
+    low, high = 0, n - 1
+    k -= 1
+    while low < high:
+        middle = (low + high) >> 1
+        # Median of three: kept states come in an order that would mislead the first element.
+        a, b, c = values[low], values[middle], values[high]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j = low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return values[k]
+
+
+@kernel
+def _keep_best(pool, pool_log_joints, sizes, states, log_joints):
+    """Keep the S best of each row's pool; the first S of a pool are the states kept so far."""
+    n_states = states.shape[1]
+    scratch = np.empty(pool.shape[1])
+    replaced = 0
+    for r in range(states.shape[0]):
+        for m in range(sizes[r]):
+            scratch[m] = pool_log_joints[r, m]
+        least = _select_largest(scratch, sizes[r], n_states)
+        ties = n_states  # how many of those as good as the last kept one stay: the older first
+        for m in range(sizes[r]):
+            ties -= pool_log_joints[r, m] > least
+        child_ties = ties
+        for m in range(n_states):
+            child_ties -= pool_log_joints[r, m] == least
+        new = n_states
+        for m in range(n_states):
+            if pool_log_joints[r, m] > least:
+                log_joints[r, m] = pool_log_joints[r, m]
+                continue
+            if pool_log_joints[r, m] == least and ties > 0:
+                ties -= 1
+                log_joints[r, m] = pool_log_joints[r, m]
+                continue
+            # eq. 5: a state gives way to one of higher joint probability. Exactly as many children
+            # rise as kept states fall, so `new` stays within the pool.
+            while pool_log_joints[r, new] < least or (pool_log_joints[r, new] == least and child_ties <= 0):
+                new += 1
+            child_ties -= pool_log_joints[r, new] == least
+            copy(pool, r, new, states, r, m)
+            log_joints[r, m] = pool_log_joints[r, new]
+            new += 1
+            replaced += 1
+    return replaced
+
+
+def keep_best(pool: Pool, states: States, log_joints: NDArray[np.float64]) -> int:
+    """Write the best of each row's pool over `states` and `log_joints`; how many are new."""
+    return int(_keep_best(pool.states, pool.log_joints, pool.sizes, states, log_joints))
+
+
+@kernel
+def _weigh(log_joints, weights, bounds):
+    for r in range(log_joints.shape[0]):
+        largest = -np.inf
+        for m in range(log_joints.shape[1]):
+            largest = max(largest, log_joints[r, m])
+        if largest == -np.inf:
+            weights[r] = 0.0
+            bounds[r] = -np.inf
+            continue
+        total = 0.0
+        for m in range(log_joints.shape[1]):
+            weights[r, m] = np.exp(log_joints[r, m] - largest)
+            total += weights[r, m]
+        bounds[r] = largest + np.log(total)  # eq. 4
+        for m in range(log_joints.shape[1]):
+            weights[r, m] /= total  # eq. 2
+
+
+def weigh(log_joints: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Truncated posterior weights of each row's states, and the row's bound log Σ_s p(s, y)."""
+    weights = np.empty_like(log_joints)
+    bounds = np.empty(len(log_joints))
+    _weigh(log_joints, weights, bounds)
+    return weights, bounds
+
+
+def evaluate(model: Model, derived: Any, rows: Any, states: States) -> NDArray[np.float64]:
+    """Log-joints of `states` (n_rows, n_states, n_words)."""
+    n_rows, n_states, _ = states.shape
+    out = np.empty((n_rows, n_states))
+    starts, stops = np.zeros(n_rows, np.int64), np.full(n_rows, n_states)
+    model.log_joints(derived, rows, Population(states, out, starts, stops))
+    return out
+
+
+def improve(
+    model: Model,
+    derived: Any,
+    rows: Any,
+    evolution: Evolution,
+    streams: NDArray[np.uint64],
+    states: States,
+    log_joints: NDArray[np.float64],
+) -> Improvement:
+    """Breed, evaluate what is new, keep the best, in place (Algorithm 1, the loop over g)."""
+    n_latents = model.n_latents(derived)
+    if n_latents < 63 and states.shape[1] == 2**n_latents:  # all states are kept: exact inference
+        log_joints[:] = evaluate(model, derived, rows, states)
+        return Improvement(log_joints.size, 0)
+    pool = Pool(states, evolution.n_bred)
+    population = Population(pool.states, pool.log_joints, np.zeros_like(pool.sizes), pool.sizes)
+    model.log_joints(derived, rows, population)
+    breeding = Breeding(
+        n_latents=n_latents,
+        streams=streams,
+        log_constants=model.log_constants(derived, rows),
+        expected_active=model.expected_active(derived),
+        flip_gains=lambda genomes: model.flip_gains(derived, rows, genomes),
+    )
+    for _ in range(evolution.n_generations):
+        population = pool.admit(breed(population, evolution, breeding))
+        model.log_joints(derived, rows, population)
+    replaced = keep_best(pool, states, log_joints)
+    return Improvement(int(pool.sizes.sum()), replaced)

@@ -1,0 +1,232 @@
+"""Latent states as packed bits: `(…, n_words)` arrays of 64-bit words, latent h is bit h % 64.
+
+A bit per latent holds any state, dense or sparse, in a fixed place; kernels that want the active
+latents list them with `active_latents`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.compile import inlined, kernel
+from evoem.streams import next_below, next_float, next_word
+
+States = NDArray[np.uint64]
+
+ONE = np.uint64(1)
+LOW6 = np.uint64(63)
+# Multiplying a lone bit by this de Bruijn sequence puts its position into the top six bits.
+DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_POSITIONS = np.zeros(64, np.int64)
+for _bit in range(64):
+    _POSITIONS[(((1 << _bit) * 0x03F79D71B4CB0A89) & 0xFFFFFFFFFFFFFFFF) >> 58] = _bit
+
+_MULTIPLIERS = np.random.default_rng(0).integers(0, 2**63, 64, np.uint64) * np.uint64(2) + ONE
+
+# More than this many rejected draws in a row: the sparse corner of the state space is used up.
+PATIENCE = 32
+
+
+class Population(NamedTuple):
+    """States of a block of rows: those of row r are `states[r, starts[r]:stops[r]]`."""
+
+    states: States  # (n_rows, capacity, n_words)
+    log_joints: NDArray[np.float64]  # (n_rows, capacity)
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+
+class Genomes(NamedTuple):
+    """Parents or children of a block of rows, not yet evaluated: `states[r, :counts[r]]`."""
+
+    states: States
+    counts: NDArray[np.int64]
+
+
+def n_words(n_latents: int) -> int:
+    """64-bit words a state takes."""
+    return (n_latents + 63) // 64
+
+
+# Helpers of kernels take a whole array and the place of a state in it: a view of one state would
+# cost more than most of them do (its reference is counted, atomically).
+
+
+@inlined
+def active_latents(states, r, m, out):
+    """List the active latents of `states[r, m]`, ascending, into `out`; their number."""
+    k = 0
+    for i in range(states.shape[2]):
+        word = states[r, m, i]
+        while word != np.uint64(0):
+            lone = word & (~word + ONE)
+            out[k] = i * 64 + _POSITIONS[(lone * DE_BRUIJN) >> np.uint64(58)]
+            k += 1
+            word ^= lone
+    return k
+
+
+@inlined
+def has(states, r, m, h):
+    """Whether latent h is active in `states[r, m]`."""
+    return (states[r, m, h >> 6] >> (np.uint64(h) & LOW6)) & ONE != np.uint64(0)
+
+
+@inlined
+def flip(states, r, m, h):
+    """Flip latent h of `states[r, m]`."""
+    states[r, m, h >> 6] ^= ONE << (np.uint64(h) & LOW6)
+
+
+@inlined
+def copy(source, r, m, target, s, n):
+    """Copy the state `source[r, m]` to `target[s, n]`."""
+    for i in range(source.shape[2]):
+        target[s, n, i] = source[r, m, i]
+
+
+@inlined
+def clear(states, r, m):
+    """Make every latent of `states[r, m]` inactive."""
+    for i in range(states.shape[2]):
+        states[r, m, i] = np.uint64(0)
+
+
+@inlined
+def copy_and_hash(source, r, m, target, s, n):
+    """Copy the state `source[r, m]` to `target[s, n]`; its hash, best in the upper half.
+
+    The hash is a sum of products, which run in parallel.
+    """
+    value = np.uint64(0)
+    for i in range(source.shape[2]):
+        word = source[r, m, i]
+        target[s, n, i] = word
+        value += (word ^ (word >> np.uint64(32))) * _MULTIPLIERS[i & 63]
+    return value
+
+
+@inlined
+def equal(states, r, m, n):
+    """Whether `states[r, m]` and `states[r, n]` are the same."""
+    for i in range(states.shape[2]):
+        if states[r, m, i] != states[r, n, i]:
+            return False
+    return True
+
+
+@kernel
+def _pack(dense, out):
+    for m in range(dense.shape[0]):
+        for h in range(dense.shape[1]):
+            if dense[m, h]:
+                flip(out, 0, m, h)
+
+
+@kernel
+def _unpack(packed, out):
+    for m in range(out.shape[0]):
+        for h in range(out.shape[1]):
+            out[m, h] = has(packed, 0, m, h)
+
+
+def pack(dense: NDArray[np.bool_]) -> States:
+    """Packed form of boolean states `(…, n_latents)`."""
+    dense = np.ascontiguousarray(dense, np.bool_)
+    n_latents = dense.shape[-1]
+    out = np.zeros((*dense.shape[:-1], n_words(n_latents)), np.uint64)
+    _pack(dense.reshape(-1, n_latents), out.reshape(1, -1, out.shape[-1]))
+    return out
+
+
+def unpack(packed: States, n_latents: int) -> NDArray[np.bool_]:
+    """Boolean states `(…, n_latents)` of packed ones."""
+    packed = np.ascontiguousarray(packed)
+    out = np.empty((*packed.shape[:-1], n_latents), np.bool_)
+    _unpack(packed.reshape(1, -1, packed.shape[-1]), out.reshape(-1, n_latents))
+    return out
+
+
+def enumerate_all(n_latents: int) -> States:
+    """All 2**n_latents states, packed."""
+    return np.arange(2**n_latents, dtype=np.uint64)[:, None]
+
+
+def table_size(capacity: int) -> int:
+    """Slots of a hash table for `capacity` states: a power of two, at most half full."""
+    return 1 << (2 * capacity - 1).bit_length()
+
+
+@inlined
+def insert_if_new(pool, r, size, value, tables, hashes):
+    """Take the state at `pool[r, size]`, of hash `value`, into the set before it, unless known.
+
+    `tables[r]` holds positions in the pool plus one, zero where a slot is free. Equal hashes are
+    settled by comparing the states themselves.
+    """
+    last = np.uint64(tables.shape[1] - 1)
+    slot = (value >> np.uint64(32)) & last
+    while tables[r, slot] != 0:
+        known = tables[r, slot] - 1
+        if hashes[r, known] == value and equal(pool, r, known, size):
+            return False
+        slot = (slot + ONE) & last
+    tables[r, slot] = size + 1
+    hashes[r, size] = value
+    return True
+
+
+@inlined
+def flip_each(states, r, m, n_latents, probability, streams, row):
+    """Flip each latent independently with a small probability, at the cost of the flips alone."""
+    if probability <= 0.0:
+        return
+    if probability >= 1.0:
+        for h in range(n_latents):
+            flip(states, r, m, h)
+        return
+    scale = 1.0 / np.log1p(-probability)
+    h = np.log1p(-next_float(streams, row)) * scale  # skipped latents follow a geometric law
+    while h < n_latents:
+        flip(states, r, m, np.int64(h))
+        h = np.floor(h) + 1.0 + np.floor(np.log1p(-next_float(streams, row)) * scale)
+
+
+@kernel
+def _draw_distinct(n_latents, n_slots, streams, out):
+    tables = np.empty((1, n_slots), np.int32)
+    hashes = np.empty((1, out.shape[1]), np.uint64)
+    pool = np.empty((1, *out.shape[1:]), np.uint64)
+    state = np.empty((1, 1, out.shape[2]), np.uint64)
+    for n in range(out.shape[0]):
+        tables[:] = 0
+        for m in range(out.shape[1]):
+            rejected = 0
+            new = False
+            while not new:
+                if rejected <= 2 * PATIENCE:
+                    clear(state, 0, 0)
+                if rejected < PATIENCE:
+                    flip_each(state, 0, 0, n_latents, 1.0 / n_latents, streams, n)  # section 3.2
+                elif rejected <= 2 * PATIENCE:
+                    for h in range(n_latents):
+                        if next_word(streams, n) & ONE:
+                            flip(state, 0, 0, h)
+                else:  # nearly all states are taken: walk on until a free one is met
+                    flip(state, 0, 0, next_below(streams, n, n_latents))
+                value = copy_and_hash(state, 0, 0, pool, 0, m)
+                new = insert_if_new(pool, 0, m, value, tables, hashes)
+                rejected += 1
+            copy(pool, 0, m, out, n, m)
+
+
+def draw_distinct(n_latents: int, n_states: int, streams: NDArray[np.uint64], out: States) -> None:
+    """For each stream, fill `out` with distinct states whose bits are active with probability 1/H.
+
+    All 2**n_latents states, in order, if that many are asked for.
+    """
+    if n_latents < 63 and n_states == 2**n_latents:
+        out[:] = enumerate_all(n_latents)
+    else:
+        _draw_distinct(n_latents, table_size(n_states), streams, out)
