@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import reduce
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -29,7 +28,7 @@ from threadpoolctl import ThreadpoolController
 
 from evoem import posterior, states, streams
 from evoem.evolution import Evolution
-from evoem.models.base import Mask, Model, Posterior, sum_statistics
+from evoem.models.base import Mask, Model, Posterior, add_statistics
 
 __all__ = [
     "Convergence", "EMState", "Evolution", "Inference", "StepInfo", "infer", "init", "run", "step",
@@ -236,11 +235,12 @@ def _e_step(
             replaced += improvement.replaced
         return _PartResult(stats, bound, evaluated, replaced)
 
-    def merge(a: _PartResult, b: _PartResult) -> _PartResult:
-        sums = (x + y for x, y in zip(a[1:], b[1:], strict=True))
-        return _PartResult(sum_statistics(a.statistics, b.statistics), *sums)
-
-    return reduce(merge, map_blocks(work, part, n_jobs))
+    total = _PartResult(model.empty_statistics(params), 0.0, 0, 0)
+    for result in map_blocks(work, part, n_jobs):
+        add_statistics(total.statistics, result.statistics)
+        sums = (x + y for x, y in zip(total[1:], result[1:], strict=True))
+        total = _PartResult(total.statistics, *sums)
+    return total
 
 
 def _bound(
@@ -274,6 +274,16 @@ def _m_step(
     if model.guarded and not bound_of(new) >= bound:
         return model.fallback_update(params, statistics)
     return new
+
+
+def _sum(model: Any, params: Any, parts: list[Any]) -> Any:
+    """The statistics of all parts together."""
+    if len(parts) == 1:
+        return parts[0]
+    total = model.empty_statistics(params)
+    for statistics in parts:
+        add_statistics(total, statistics)
+    return total
 
 
 def step(
@@ -316,7 +326,7 @@ def step(
             params = _m_step(
                 model,
                 params,
-                reduce(sum_statistics, latest),
+                _sum(model, params, latest),
                 result.bound if incremental else bound,
                 lambda new, part=part: _bound(model, X, observed, state, new, part, n_jobs),
             )

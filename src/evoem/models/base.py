@@ -148,8 +148,10 @@ class Model(ABC):
         raise TypeError(f"{type(self).__name__} is guarded and defines no fallback_update.")
 
 
-def sum_statistics(a: Any, b: Any) -> Any:
-    """Sum of two NamedTuples of statistics, field by field."""
-    if isinstance(a, np.ndarray):
-        return np.asarray(a + b)
-    return type(a)(*map(sum_statistics, a, b))
+def add_statistics(total: Any, more: Any) -> None:
+    """Add a NamedTuple of statistics to another in place, field by field."""
+    if isinstance(total, np.ndarray):
+        total += more
+    else:
+        for mine, other in zip(total, more, strict=True):
+            add_statistics(mine, other)

@@ -7,7 +7,7 @@
 | σ² | `noise_variance` |
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -79,24 +79,31 @@ def _log_joints(
 
 
 @kernel
-def _moments(offsets, squares, members, activation, first, second, states, weights, H):
+def _moments(
+    offsets, squares, members, activation, first, second, states, weights, negligible, sum_second
+):
+    H = sum_second.shape[0]
     active = np.empty(H, np.int64)
-    slots = np.empty(H, np.int64)
+    places = np.empty(H, np.int64)
     for r in range(states.shape[0]):
         begin, matrix = offsets[r], squares[r]
         n = offsets[r + 1] - begin
+        keep = squares[r + 1] > matrix
         for u in range(n):
-            slots[members[begin + u]] = u
+            places[members[begin + u]] = u
         for m in range(states.shape[1]):
             weight = weights[r, m]
-            if weight <= linear.NEGLIGIBLE:
+            if weight <= negligible:
                 continue
             k = active_latents(states, r, m, active)
             for i in range(k):
-                a = slots[active[i]]
-                first[begin + a] += weight
+                h = active[i]
+                first[begin + places[h]] += weight
                 for j in range(i + 1):
-                    second[matrix + a * n + slots[active[j]]] += weight
+                    if keep:
+                        second[matrix + places[h] * n + places[active[j]]] += weight
+                    else:
+                        sum_second[h, active[j]] += weight
         for u in range(n):
             activation[begin + u] = first[begin + u]
 
@@ -132,9 +139,16 @@ class BinarySparseCodingModel(LinearModel):
         )
 
     def fill_moments(
-        self, derived: Derived, rows: Rows, posterior: Posterior, moments: Moments
+        self,
+        derived: Derived,
+        rows: Rows,
+        posterior: Posterior,
+        moments: Moments,
+        stats: LinearStats | None,
     ) -> None:
-        _moments(*moments, *posterior, len(derived.logits))
+        negligible = linear.negligible_weight(derived.scaled.dtype)
+        unused = np.empty((len(derived.logits), 0))
+        _moments(*moments, *posterior, negligible, unused if stats is None else stats.second)
 
     def update(
         self, params: BinarySparseCodingParams, stats: LinearStats

@@ -17,13 +17,11 @@ from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
 from evoem.states import active_latents, clear
 
-# States below this weight add nothing that double precision would show in the sums.
-NEGLIGIBLE = 1e-10
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
 # whatever rows it comes with, and the result of a row does not depend on them.
 ROW_MULTIPLE = 16
-# Moments of as many rows are held at once as fit into this many entries.
-MOMENT_ENTRIES = 1 << 21
+# Second moments of as many rows are held at once as fit into this many entries.
+MOMENT_ENTRIES = 1 << 18
 # Pulls weights of latents that are never active to their old value, and nothing else.
 PROXIMITY = 1e-10
 # The noise variance stays above this share of the data's mean square.
@@ -32,14 +30,19 @@ PROBABILITY_FLOOR = 1e-8
 
 
 class Moments(NamedTuple):
-    """Posterior moments of a block of rows. Row r has members[offsets[r]:offsets[r+1]]."""
+    """Posterior moments of some rows: row r has the members `offsets[r]:offsets[r + 1]`."""
 
     offsets: NDArray[np.int64]  # (n_rows + 1,)
-    squares: NDArray[np.int64]  # (n_rows + 1,): where each row's matrices start
+    squares: NDArray[np.int64]  # (n_rows + 1,): where each row's second moments start
     members: NDArray[np.int64]  # ascending within a row
     activation: NDArray[np.float64]  # ⟨s⟩
     first: NDArray[np.float64]  # ⟨c⟩
-    second: NDArray[np.float64]  # ⟨c cᵀ⟩, n_members × n_members per row
+    second: NDArray[np.float64]  # ⟨c cᵀ⟩, lower triangles of flat matrices over the members
+
+
+def slice_rows(rows: Any, part: slice) -> Any:
+    """The same NamedTuple of arrays for some of the rows."""
+    return type(rows)(*(field[part] for field in rows))
 
 
 class LinearStats(NamedTuple):
@@ -112,7 +115,7 @@ def fill_observed_gram(V, seen, active, k, slots, members, n_members, known, out
 
 
 @kernel
-def _list_members(states, weights, offsets, squares, members, active, union):
+def _list_members(states, weights, negligible, keep, offsets, squares, members, active, union):
     n_rows, n_states, width = states.shape
     total, square = 0, 0
     for r in range(n_rows):
@@ -120,30 +123,22 @@ def _list_members(states, weights, offsets, squares, members, active, union):
         squares[r] = square
         clear(union, 0, 0)
         for m in range(n_states):
-            if weights[r, m] > NEGLIGIBLE:
+            if weights[r, m] > negligible:
                 for w in range(width):
                     union[0, 0, w] |= states[r, m, w]
         k = active_latents(union, 0, 0, active)
         for i in range(k):
             members[total + i] = active[i]
         total += k
-        square += k * k
+        if keep[r]:
+            square += k * k
     offsets[n_rows] = total
     squares[n_rows] = square
 
 
-def empty_moments(posterior: Posterior, n_latents: int) -> Moments:
-    """Moments of a block of rows, all zero, with their members listed."""
-    states, weights = posterior
-    n_rows, _, width = states.shape
-    offsets = np.empty(n_rows + 1, np.int64)
-    squares = np.empty(n_rows + 1, np.int64)
-    members = np.empty(n_rows * n_latents, np.int64)
-    scratch = np.empty(n_latents, np.int64), np.empty((1, 1, width), np.uint64)
-    _list_members(states, weights, offsets, squares, members, *scratch)
-    n_members = offsets[-1]
-    vectors = np.zeros((2, n_members))
-    return Moments(offsets, squares, members[:n_members].copy(), *vectors, np.zeros(squares[-1]))
+def negligible_weight(dtype: Any) -> float:
+    """States below this weight are left out of sums that are no more precise than the data."""
+    return float(np.finfo(dtype).eps)
 
 
 class Rows(NamedTuple):
@@ -190,79 +185,82 @@ def prepare_rows(
     )
 
 
-def slice_rows(rows: Rows, part: slice) -> Rows:
-    """The same for some of the rows."""
-    return Rows(*(field[part] for field in rows))
+def moment_parts(
+    posterior: Posterior, n_latents: int, negligible: float, keep: NDArray[np.bool_]
+) -> Iterator[tuple[slice, Moments]]:
+    """Empty moments, members listed, of as many rows at a time as MOMENT_ENTRIES allows.
 
-
-def moment_parts(posterior: Posterior, n_latents: int) -> Iterator[tuple[slice, Moments]]:
-    """Empty moments of all rows, a few rows at a time where posteriors are so broad that all of
-    them together would not fit into memory."""
-
-    def split(start: int, stop: int) -> Iterator[tuple[slice, Moments]]:
-        part = slice(start, stop)
-        moments = empty_moments(Posterior(*(field[part] for field in posterior)), n_latents)
-        if moments.squares[-1] <= MOMENT_ENTRIES or stop - start == 1:
-            yield part, moments
-        else:
-            middle = (start + stop) // 2
-            yield from split(start, middle)
-            yield from split(middle, stop)
-
-    return split(0, len(posterior.states))
+    Second moments are made room for where `keep` is true. Elsewhere only their sum over rows is
+    wanted, and is best added to straight away.
+    """
+    states, weights = posterior
+    n_rows, _, width = states.shape
+    offsets = np.empty(n_rows + 1, np.int64)
+    squares = np.empty(n_rows + 1, np.int64)
+    members = np.empty(n_rows * n_latents, np.int64)
+    scratch = np.empty(n_latents, np.int64), np.empty((1, 1, width), np.uint64)
+    _list_members(states, weights, negligible, keep, offsets, squares, members, *scratch)
+    activation, first = np.zeros((2, offsets[-1]))
+    room = max(MOMENT_ENTRIES, int(np.diff(squares).max()))
+    start = 0
+    while start < n_rows:
+        stop = int(np.searchsorted(squares, squares[start] + room, side="right")) - 1
+        places = squares[start : stop + 1] - squares[start]
+        second = np.zeros(places[-1])
+        yield (
+            slice(start, stop),
+            Moments(offsets[start : stop + 1], places, members, activation, first, second),
+        )
+        start = stop
 
 
 @kernel
 def _accumulate(
-    offsets, squares, members, activation, first, second, complete, X, observed, W, printed, out
-):
+    offsets, squares, members, activation, first, second,
+    complete, X, observed, W, printed, out,
+):  # fmt: skip
     sum_activation, sum_first, sum_second, cross, outer, scalars = out
     D = X.shape[1]
     expected = np.empty(D)
     for r in range(X.shape[0]):
         begin, matrix = offsets[r], squares[r]
         n = offsets[r + 1] - begin
-        for u in range(n):
-            h = members[begin + u]
-            sum_activation[h] += activation[begin + u]
-            sum_first[h] += first[begin + u]
-            for v in range(u + 1):
-                sum_second[h, members[begin + v]] += second[matrix + u * n + v]
-                if printed:
-                    product = first[begin + u] * first[begin + v]
-                    outer[h, members[begin + v]] += product
         total = 0.0
         for d in range(D):
             total += np.float64(X[r, d]) * np.float64(X[r, d])
         scalars[1] += total
+        for u in range(n):
+            h = members[begin + u]
+            weight = first[begin + u]
+            sum_activation[h] += activation[begin + u]
+            sum_first[h] += weight
+            for d in range(D):  # X is zero where it is missing
+                cross[h, d] += weight * X[r, d]
+            if printed:
+                for v in range(u + 1):
+                    outer[h, members[begin + v]] += weight * first[begin + v]
         if complete[r]:
             scalars[0] += D
-            for u in range(n):
-                weight = first[begin + u]
-                h = members[begin + u]
-                for d in range(D):
-                    cross[h, d] += weight * X[r, d]
             continue
         for d in range(D):
             scalars[0] += observed[r, d]
+        # A missing y_d is one more latent, ⟨y_d cᵀ⟩ = W_d ⟨c cᵀ⟩. The printed way puts in the
+        # estimate W_d ⟨c⟩ as if it had been observed.
         for u in range(n):
-            # README: a missing y_d is one more latent, ⟨y_d cᵀ⟩ = W_d ⟨c cᵀ⟩. The printed way puts
-            # in the estimate W_d ⟨c⟩ as if it had been observed.
+            h = members[begin + u]
             expected[:] = 0.0
             for v in range(n):
+                g = members[begin + v]
+                weight = second[matrix + max(u, v) * n + min(u, v)]
+                if v <= u:
+                    sum_second[h, g] += weight
                 if printed:
                     weight = first[begin + u] * first[begin + v]
-                else:
-                    weight = second[matrix + max(u, v) * n + min(u, v)]
-                g = members[begin + v]
-                for d in range(D):
-                    expected[d] += weight * W[g, d]
-            h = members[begin + u]
-            weight = first[begin + u]
+                if weight != 0.0:  # most pairs of members are active in no state together
+                    for d in range(D):
+                        expected[d] += weight * W[g, d]
             for d in range(D):
-                if observed[r, d]:
-                    cross[h, d] += weight * X[r, d]
-                else:
+                if not observed[r, d]:
                     cross[h, d] += expected[d]
                     scalars[1] += W[h, d] * expected[d]
 
@@ -332,24 +330,25 @@ def clip_probabilities(
 
 @kernel
 def _reconstruct(offsets, squares, members, first, second, W, mean, variance):
+    D = W.shape[1]
     for r in range(mean.shape[0]):
         begin, matrix = offsets[r], squares[r]
         n = offsets[r + 1] - begin
         mean[r] = 0.0
-        variance[r] = 0.0
+        for u in range(begin, begin + n):
+            for d in range(D):
+                mean[r, d] += first[u] * W[members[u], d]  # eqs. 33 and 37: W_d ⟨c⟩
+        for d in range(D):
+            variance[r, d] = -mean[r, d] ** 2
         for u in range(n):
-            h = members[begin + u]
-            weight = first[begin + u]
-            for d in range(W.shape[1]):
-                mean[r, d] += weight * W[h, d]  # eqs. 33 and 37: W_d ⟨c⟩
             for v in range(u + 1):
-                # Cov(c), not ⟨c cᵀ⟩ less the squared mean: no cancellation.
-                weight = second[matrix + u * n + v] - first[begin + u] * first[begin + v]
-                if v < u:
-                    weight *= 2.0
-                g = members[begin + v]
-                for d in range(W.shape[1]):
-                    variance[r, d] += weight * W[h, d] * W[g, d]
+                g, h = members[begin + u], members[begin + v]
+                weight = second[matrix + u * n + v]
+                if weight != 0.0:
+                    if u != v:
+                        weight *= 2.0
+                    for d in range(D):
+                        variance[r, d] += weight * W[g, d] * W[h, d]
 
 
 def reconstruct(
@@ -367,7 +366,8 @@ def codes(moments: Moments, n_rows: int, n_latents: int) -> NDArray[np.float64]:
     """⟨c⟩ as a dense array."""
     out = np.zeros((n_rows, n_latents))
     rows = np.repeat(np.arange(n_rows), np.diff(moments.offsets))
-    out[rows, moments.members] = moments.first
+    own = slice(moments.offsets[0], moments.offsets[-1])
+    out[rows, moments.members[own]] = moments.first[own]
     return out
 
 
@@ -421,9 +421,9 @@ class LinearModel(Model):
 
     @abstractmethod
     def fill_moments(
-        self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments
-    ) -> Any:
-        """Compute the posterior moments of c in place; what else the statistics need."""
+        self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments, stats: Any
+    ) -> None:
+        """Compute the moments of c; second moments there is no room for go to `stats` at once."""
 
     def constant_variance(self, derived: Any) -> float:
         """The variance that appendix A counts to C(Θ)."""
@@ -448,32 +448,43 @@ class LinearModel(Model):
     def log_constants(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
         return rows.constants
 
-    def _each_part(
-        self, derived: Any, rows: Rows, posterior: Posterior
-    ) -> Iterator[tuple[slice, Rows, Moments, Any]]:
-        for part, moments in moment_parts(posterior, self.n_latents(derived)):
-            some = slice_rows(rows, part)
-            weighted = Posterior(*(field[part] for field in posterior))
-            yield part, some, moments, self.fill_moments(derived, some, weighted, moments)
-
     def empty_statistics(self, params: Any) -> Any:
         """Statistics of no rows."""
         return empty_stats(*params.components.shape, self.printed)
+
+    def linear_part(self, stats: Any) -> LinearStats:
+        """Those that all linear models have."""
+        return stats  # type: ignore[no-any-return]
+
+    def _each_part(
+        self,
+        derived: Any,
+        rows: Rows,
+        posterior: Posterior,
+        keep: NDArray[np.bool_],
+        stats: Any = None,
+    ) -> Iterator[tuple[slice, Rows, Moments]]:
+        negligible = negligible_weight(derived.scaled.dtype)
+        for part, moments in moment_parts(posterior, self.n_latents(derived), negligible, keep):
+            some = slice_rows(rows, part)
+            self.fill_moments(derived, some, slice_rows(posterior, part), moments, stats)
+            yield part, some, moments
 
     def accumulate(
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
         """Add the statistics of a block of rows."""
-        for _, some, moments, _ in self._each_part(derived, rows, posterior):
-            accumulate(stats, moments, some, params.components, self.printed)
+        sums = self.linear_part(stats)
+        for _, some, moments in self._each_part(derived, rows, posterior, ~rows.complete, stats):
+            accumulate(sums, moments, some, params.components, self.printed)
 
     def reconstruct(
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of W c, the data without its noise."""
-        mean = np.empty(rows.X.shape)
-        variance = np.empty(rows.X.shape)
-        for part, some, moments, _ in self._each_part(derived, rows, posterior):
+        mean, variance = np.empty(rows.X.shape), np.empty(rows.X.shape)
+        keep = np.ones(len(rows.X), np.bool_)
+        for part, some, moments in self._each_part(derived, rows, posterior, keep):
             mean[part], variance[part] = reconstruct(moments, len(some.X), params.components)
         return mean, variance
 
@@ -482,7 +493,8 @@ class LinearModel(Model):
     ) -> NDArray[np.float64]:
         """Posterior mean of c."""
         out = np.empty((len(rows.X), self.n_latents(derived)))
-        for part, some, moments, _ in self._each_part(derived, rows, posterior):
+        keep = np.ones(len(rows.X), np.bool_)
+        for part, some, moments in self._each_part(derived, rows, posterior, keep):
             out[part] = codes(moments, len(some.X), out.shape[1])
         return out
 

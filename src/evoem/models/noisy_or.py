@@ -18,7 +18,6 @@ from numpy.typing import DTypeLike, NDArray
 from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
 from evoem.models.linear import (
-    NEGLIGIBLE,
     PROBABILITY_FLOOR,
     clip_probabilities,
     row_products,
@@ -27,6 +26,8 @@ from evoem.states import Population, active_latents
 
 # W stays this far from 0 and 1, where a single observation could make a row impossible for good.
 WEIGHT_MARGIN = 1e-6
+# States below this weight add nothing that double precision would show.
+NEGLIGIBLE = float(np.finfo(float).eps)
 # As many factors N_d >= WEIGHT_MARGIN can be multiplied before a logarithm is due.
 FACTORS_PER_LOG = 32
 

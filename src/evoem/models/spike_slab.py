@@ -18,7 +18,7 @@ M is never nearly singular, also as Ψ vanishes. For a diagonal Ψ, R is diagona
 dictionary: V = W √ψ / σ.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -117,9 +117,9 @@ def whiten(covariance, means, active, k, local, eta, R, t):
 
 @inlined
 def factorise(local, eta, k, L, inverse, v):
-    """Cholesky factor L of M = 1 + `local` and v = L⁻¹ η; ½ vᵀv - ½ log|M|.
+    """L and d of M = 1 + `local` = L diag(d) Lᵀ, v = L⁻¹ η; ½ ηᵀ M⁻¹ η - ½ log|M|.
 
-    `inverse` holds the reciprocals of L's diagonal, which is not stored.
+    L has ones on its diagonal, which is not stored; `inverse` = 1/d. `local` is overwritten.
     """
     value = 0.0
     determinant = 1.0
@@ -129,35 +129,35 @@ def factorise(local, eta, k, L, inverse, v):
         for j in range(i):
             total = local[i * k + j]
             for p in range(j):
-                total -= L[i * k + p] * L[j * k + p]
-            total *= inverse[j]
-            L[i * k + j] = total
-            pivot -= total * total
-            z -= total * v[j]
+                total -= local[i * k + p] * L[j * k + p]
+            local[i * k + j] = total  # L[i, j] d[j]
+            L[i * k + j] = total * inverse[j]
+            pivot -= total * L[i * k + j]
+            z -= L[i * k + j] * v[j]
         determinant *= pivot
         if determinant > LARGE:
             value -= 0.5 * np.log(determinant)
             determinant = 1.0
-        inverse[i] = 1.0 / np.sqrt(pivot)
-        v[i] = z * inverse[i]
-        value += 0.5 * v[i] * v[i]
+        inverse[i] = 1.0 / pivot
+        v[i] = z
+        value += 0.5 * z * z * inverse[i]
     return value - 0.5 * np.log(determinant)
 
 
 @inlined
 def invert(L, inverse, v, k, N, u):
-    """N = L⁻¹ over its lower triangle and u = M⁻¹ η = Nᵀ v."""
+    """N = L⁻¹, ones on its diagonal included, and u = M⁻¹ η = Nᵀ d⁻¹ v."""
     for j in range(k):
-        N[j * k + j] = inverse[j]
+        N[j * k + j] = 1.0
         for i in range(j + 1, k):
-            total = 0.0
-            for p in range(j, i):
+            total = -L[i * k + j]
+            for p in range(j + 1, i):
                 total -= L[i * k + p] * N[p * k + j]
-            N[i * k + j] = total * inverse[i]
+            N[i * k + j] = total
     for j in range(k):
         total = 0.0
         for p in range(j, k):
-            total += N[p * k + j] * v[p]
+            total += N[p * k + j] * v[p] * inverse[p]
         u[j] = total
 
 
@@ -174,60 +174,53 @@ def invert_triangle(R, k, N):
 
 
 @inlined
-def _add_full(
-    local, u, R, t, N, Q, active, places, k, weight, begin, matrix, n,
-    activation, first, second, coactivation, curvature, pull,
-):  # fmt: skip
-    """Add one state's moments and the terms of Ψ's and μ's gradient, for a full Ψ.
+def _transform_full(local, u, R, t, N, Q, gradient, k):
+    """From u to z = R u for a full Ψ, and the terms of the gradients of Ψ and μ.
 
-    `local` is the second moment of u by its lower triangle. N and Q are free to use.
+    `local` is ⟨u uᵀ⟩ by its lower triangle and becomes ⟨z zᵀ⟩ = R ⟨u uᵀ⟩ Rᵀ, `u` becomes ⟨z⟩, Q is
+    Ψ_ss⁻¹ (T_s - Ψ_ss) Ψ_ss⁻¹ with T_s = ⟨(z - μ)(z - μ)ᵀ⟩, and `gradient` Ψ_ss⁻¹ ⟨z - μ⟩.
     """
     for i in range(k):
         for j in range(i):
             local[j * k + i] = local[i * k + j]
-    for i in range(k):  # Q = R ⟨u uᵀ⟩
-        for j in range(k):
-            total = 0.0
-            for p in range(i + 1):
-                total += R[i * k + p] * local[p * k + j]
-            Q[i * k + j] = total
-    for i in range(k):
-        a = places[active[i]]
-        total = 0.0
-        for p in range(i + 1):
-            total += R[i * k + p] * u[p]
-        activation[begin + a] += weight
-        first[begin + a] += weight * total  # eq. 46: κ = R u
-        for j in range(i + 1):
-            total = 0.0
-            for p in range(j + 1):
-                total += Q[i * k + p] * R[j * k + p]
-            place = matrix + a * n + places[active[j]]
-            second[place] += weight * total  # eq. 47: Λ + κ κᵀ = R ⟨u uᵀ⟩ Rᵀ
-            coactivation[place] += weight
-    # R⁻¹ (T_s - Ψ_ss) R⁻ᵀ = ⟨u uᵀ⟩ - u tᵀ - t uᵀ + t tᵀ - 1, T_s the second moment of z - μ.
-    for i in range(k):
-        for j in range(k):
-            local[i * k + j] += t[i] * t[j] - u[i] * t[j] - t[i] * u[j]
-        local[i * k + i] -= 1.0
     invert_triangle(R, k, N)
-    for i in range(k):  # Q = R⁻ᵀ (…)
-        for j in range(k):
+    # R⁻¹ (T_s - Ψ_ss) R⁻ᵀ = ⟨u uᵀ⟩ - u tᵀ - t uᵀ + t tᵀ - 1; from the left by R⁻ᵀ, then the right.
+    for j in range(k):
+        for i in range(k):
             total = 0.0
             for p in range(i, k):
-                total += N[p * k + i] * local[p * k + j]
+                centred = local[p * k + j] + t[p] * t[j] - u[p] * t[j] - t[p] * u[j]
+                if p == j:
+                    centred -= 1.0
+                total += N[p * k + i] * centred
             Q[i * k + j] = total
     for i in range(k):
-        a = places[active[i]]
-        total = 0.0
-        for p in range(i, k):
-            total += N[p * k + i] * (u[p] - t[p])
-        pull[begin + a] += weight * total
-        for j in range(i + 1):
+        for j in range(k):  # in place: column j needs the columns from j on
             total = 0.0
             for p in range(j, k):
                 total += Q[i * k + p] * N[p * k + j]
-            curvature[matrix + a * n + places[active[j]]] += weight * total
+            Q[i * k + j] = total
+        total = 0.0
+        for p in range(i, k):
+            total += N[p * k + i] * (u[p] - t[p])
+        gradient[i] = total
+    for j in range(k):  # R ⟨u uᵀ⟩, in place: row i needs the rows up to i
+        for i in range(k - 1, -1, -1):
+            total = 0.0
+            for p in range(i + 1):
+                total += R[i * k + p] * local[p * k + j]
+            local[i * k + j] = total
+    for i in range(k):  # (…) Rᵀ, in place: column j needs the columns up to j
+        for j in range(k - 1, -1, -1):
+            total = 0.0
+            for p in range(j + 1):
+                total += local[i * k + p] * R[j * k + p]
+            local[i * k + j] = total
+    for i in range(k - 1, -1, -1):  # R u
+        total = 0.0
+        for p in range(i + 1):
+            total += R[i * k + p] * u[p]
+        u[i] = total
 
 
 @kernel
@@ -243,7 +236,8 @@ def _log_joints(
     n_members = 0
     known = np.empty(H * (H + 1) // 2 if len(observed) else 0)
     seen = np.empty(D, V.dtype)
-    local, L, R = np.empty(H * H), np.empty(H * H), np.empty(H * H if full else 0)
+    room = 16  # active latents there is room for; most states have few
+    local, L, R = np.empty(room**2), np.empty(room**2), np.empty(room**2)
     eta, v, t, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
     for r in range(states.shape[0]):
         if not complete[r]:
@@ -252,6 +246,9 @@ def _log_joints(
             n_members = linear.reset_observed_gram(slots, members, n_members)
         for m in range(starts[r], stops[r]):
             k = active_latents(states, r, m, active)
+            if k > room:
+                room = min(2 * k, H)
+                local, L, R = np.empty(room**2), np.empty(room**2), np.empty(room**2)
             value = base[r]
             for i in range(k):
                 value += bias[active[i]]
@@ -276,8 +273,8 @@ def _log_joints(
 @kernel
 def _moments(
     V, gram, shift, spread, covariance, projections, complete, observed,
-    offsets, squares, members, activation, first, second,
-    coactivation, curvature, pull, states, weights,
+    offsets, squares, members, activation, first, second, states, weights, negligible,
+    sum_second, coactivation, curvature, pull,
 ):  # fmt: skip
     H, D = V.shape
     full = len(covariance) > 0
@@ -288,12 +285,14 @@ def _moments(
     n_met = 0
     known = np.empty(H * (H + 1) // 2 if len(observed) else 0)
     seen = np.empty(D, V.dtype)
-    local, L, N = np.empty(H * H), np.empty(H * H), np.empty(H * H)
-    R, Q = np.empty(H * H if full else 0), np.empty(H * H if full else 0)
+    room = 16  # active latents there is room for; most states have few
+    local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+    R, Q = np.empty(room**2), np.empty(room**2)
     eta, v, u, t, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H), np.empty(H)
     for r in range(states.shape[0]):
         begin, matrix = offsets[r], squares[r]
         n = offsets[r + 1] - begin
+        keep = squares[r + 1] > matrix
         for i in range(n):
             places[members[begin + i]] = i
         if not complete[r]:
@@ -302,9 +301,13 @@ def _moments(
             n_met = linear.reset_observed_gram(slots, met, n_met)
         for m in range(states.shape[1]):
             weight = weights[r, m]
-            if weight <= linear.NEGLIGIBLE:
+            if weight <= negligible:
                 continue
             k = active_latents(states, r, m, active)
+            if k > room:
+                room = min(2 * k, H)
+                local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+                R, Q = np.empty(room**2), np.empty(room**2)
             for i in range(k):
                 eta[i] = projections[r, active[i]]
             if complete[r]:
@@ -328,37 +331,31 @@ def _moments(
                 for j in range(i + 1):
                     total = u[i] * u[j]
                     for p in range(i, k):
-                        total += N[p * k + i] * N[p * k + j]
+                        total += N[p * k + i] * N[p * k + j] * inverse[p]
                     local[i * k + j] = total
             if full:
-                _add_full(
-                    local, u, R, t, N, Q, active, places, k, weight, begin, matrix, n,
-                    activation, first, second, coactivation, curvature, pull,
-                )  # fmt: skip
-                continue
+                _transform_full(local, u, R, t, N, Q, eta, k)
             for i in range(k):
-                a = places[active[i]]
-                scale = weight * spread[active[i]]
-                activation[begin + a] += weight
-                first[begin + a] += scale * u[i]  # eq. 46: κ = √ψ u
+                h = active[i]
+                scale = 1.0 if full else spread[h]
+                activation[begin + places[h]] += weight
+                first[begin + places[h]] += weight * scale * u[i]  # eq. 46
                 for j in range(i + 1):
-                    place = matrix + a * n + places[active[j]]
-                    second[place] += scale * spread[active[j]] * local[i * k + j]  # eq. 47
-
-
-@kernel
-def _scatter(offsets, squares, members, coactivation, curvature, pull, out):
-    sum_coactivation, sum_curvature, sum_pull = out
-    for r in range(len(offsets) - 1):
-        begin, matrix = offsets[r], squares[r]
-        n = offsets[r + 1] - begin
-        for i in range(n):
-            h = members[begin + i]
-            sum_pull[h] += pull[begin + i]
-            for j in range(i + 1):
-                g = members[begin + j]
-                sum_coactivation[h, g] += coactivation[matrix + i * n + j]
-                sum_curvature[h, g] += curvature[matrix + i * n + j]
+                    g = active[j]
+                    value = weight * local[i * k + j]  # eq. 47
+                    if not full:
+                        value *= scale * spread[g]
+                    if keep:
+                        second[matrix + places[h] * n + places[g]] += value
+                    else:
+                        sum_second[h, g] += value
+            if full and len(pull) > 0:
+                for i in range(k):
+                    h = active[i]
+                    pull[h] += weight * eta[i]
+                    for j in range(i + 1):
+                        coactivation[h, active[j]] += weight
+                        curvature[h, active[j]] += weight * Q[i * k + j]
 
 
 class SpikeSlabModel(LinearModel):
@@ -429,12 +426,18 @@ class SpikeSlabModel(LinearModel):
         )
 
     def fill_moments(
-        self, derived: Derived, rows: Rows, posterior: Posterior, moments: Moments
-    ) -> tuple[NDArray[np.float64], ...]:
-        full = len(derived.covariance) > 0
-        coactivation = np.zeros(len(moments.second) if full else 0)
-        curvature = np.zeros(len(moments.second) if full else 0)
-        pull = np.zeros(len(moments.first) if full else 0)
+        self,
+        derived: Derived,
+        rows: Rows,
+        posterior: Posterior,
+        moments: Moments,
+        stats: SpikeSlabStats | None,
+    ) -> None:
+        if stats is None:
+            none = np.empty((0, 0))
+            sums: tuple[NDArray[np.float64], ...] = none, none, none, np.empty(0)
+        else:
+            sums = stats.linear.second, *stats[1:]
         _moments(
             derived.scaled,
             derived.gram,
@@ -445,12 +448,10 @@ class SpikeSlabModel(LinearModel):
             rows.complete,
             rows.observed,
             *moments,
-            coactivation,
-            curvature,
-            pull,
             *posterior,
+            linear.negligible_weight(derived.scaled.dtype),
+            *sums,
         )
-        return coactivation, curvature, pull
 
     def empty_statistics(self, params: SpikeSlabParams) -> SpikeSlabStats:
         size = len(params.components) if params.slab_covariance.ndim == 2 else 0
@@ -461,18 +462,8 @@ class SpikeSlabModel(LinearModel):
             np.zeros(size),
         )
 
-    def accumulate(
-        self,
-        stats: SpikeSlabStats,
-        params: SpikeSlabParams,
-        derived: Derived,
-        rows: Rows,
-        posterior: Posterior,
-    ) -> None:
-        for _, some, moments, extra in self._each_part(derived, rows, posterior):
-            linear.accumulate(stats.linear, moments, some, params.components, self.printed)
-            if len(derived.covariance):
-                _scatter(*moments[:3], *extra, stats[1:])
+    def linear_part(self, stats: SpikeSlabStats) -> LinearStats:
+        return stats.linear
 
     def update(self, params: SpikeSlabParams, stats: SpikeSlabStats) -> SpikeSlabParams:
         return self._update(params, stats, cautious=False)
