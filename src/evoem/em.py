@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -49,9 +50,10 @@ class EMState(NamedTuple):
 
     params: Any
     states: NDArray[np.uint64]  # (n_samples, n_states, n_words), see `evoem.states`
-    log_joints: NDArray[np.float64]  # (n_samples, n_states), of the last E-step
+    log_joints: NDArray[np.float64]  # (n_samples, n_states)
     rows: NDArray[np.uint64]  # (n_samples,): the rows' global numbers, which key their randomness
     statistics: tuple[Any, ...]  # of each part of the data, for mini-batches; empty before
+    current: bool  # whether the log-joints belong to `params`, not to those before the last M-step
     iteration: int
     seed: int
 
@@ -189,7 +191,7 @@ def init(
 
     for _ in map_blocks(draw, slice(0, len(X)), n_jobs):
         pass
-    return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), 0, seed)
+    return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), False, 0, seed)
 
 
 class _PartResult(NamedTuple):
@@ -204,12 +206,12 @@ def _e_step(
     X: NDArray[np.floating],
     observed: Mask,
     state: EMState,
-    params: Any,
     evolution: Evolution,
     part: slice,
     n_jobs: int,
 ) -> _PartResult:
     """Better states and the statistics of a part of the data; `state` is changed in place."""
+    params = state.params
     derived = model.prepare(params, X.dtype)
     n_states = state.states.shape[1]
 
@@ -227,6 +229,7 @@ def _e_step(
                 streams.start(state.seed, state.iteration, state.rows[chunk]),
                 kept,
                 log_joints,
+                state.current,
             )
             weights, bounds = posterior.weigh(log_joints)
             model.accumulate(stats, params, derived, rows, Posterior(kept, weights))
@@ -243,7 +246,7 @@ def _e_step(
     return total
 
 
-def _bound(
+def _evaluate(
     model: Any,
     X: NDArray[np.floating],
     observed: Mask,
@@ -252,7 +255,7 @@ def _bound(
     part: slice,
     n_jobs: int,
 ) -> float:
-    """The bound of a part of the data for the states as they are."""
+    """Log-joints of the states as they are, in place, and the bound of a part of the data."""
     derived = model.prepare(params, X.dtype)
 
     def work(block: slice) -> float:
@@ -261,19 +264,10 @@ def _bound(
             rows = model.prepare_rows(derived, X[chunk], _mask(observed, chunk))
             log_joints = posterior.evaluate(model, derived, rows, state.states[chunk])
             total += posterior.weigh(log_joints)[1].sum()
+            state.log_joints[chunk] = log_joints
         return total
 
     return sum(map_blocks(work, part, n_jobs))
-
-
-def _m_step(
-    model: Any, params: Any, statistics: Any, bound: float, bound_of: Callable[[Any], float]
-) -> Any:
-    """New parameters; those of a guarded model only if the bound does not fall by them."""
-    new = model.update(params, statistics)
-    if model.guarded and not bound_of(new) >= bound:
-        return model.fallback_update(params, statistics)
-    return new
 
 
 def _sum(model: Any, params: Any, parts: list[Any]) -> Any:
@@ -284,6 +278,21 @@ def _sum(model: Any, params: Any, parts: list[Any]) -> Any:
     for statistics in parts:
         add_statistics(total, statistics)
     return total
+
+
+def _m_step(
+    model: Any, params: Any, statistics: Any, bound: float, evaluate: Callable[[Any], float]
+) -> tuple[Any, bool]:
+    """New parameters, and whether the log-joints were evaluated with them.
+
+    Those of a guarded model are taken only if the bound does not fall by them.
+    """
+    new = model.update(params, statistics)
+    if not model.guarded:
+        return new, False
+    if evaluate(new) >= bound:
+        return new, True
+    return model.fallback_update(params, statistics), False
 
 
 def step(
@@ -305,39 +314,37 @@ def step(
     The arrays of `state` are overwritten.
     """
     started = time.perf_counter()
-    params = state.params
     parts = split(len(X), len(X) if batch_size is None else batch_size)
-    latest = list(state.statistics) if len(state.statistics) == len(parts) > 1 else []
-    incremental = bool(latest)
+    numbers = list(range(len(parts)))
+    incremental = len(state.statistics) == len(parts)
+    latest = list(state.statistics) if incremental else [None] * len(parts)
     bound, evaluated, replaced = 0.0, 0, 0
     with one_blas_thread():
-        for number, part in enumerate(parts):
-            result = _e_step(model, X, observed, state, params, evolution, part, n_jobs)
-            bound += result.bound
-            evaluated += result.evaluated
-            replaced += result.replaced
-            if incremental:
+        for group in [[number] for number in numbers] if incremental else [numbers]:
+            before = bound
+            for number in group:
+                result = _e_step(model, X, observed, state, evolution, parts[number], n_jobs)
                 latest[number] = result.statistics
-            else:
-                latest.append(result.statistics)
-                if number < len(parts) - 1:
-                    continue
-                part = slice(0, len(X))
-            params = _m_step(
+                bound += result.bound
+                evaluated += result.evaluated
+                replaced += result.replaced
+            part = slice(parts[group[0]].start, parts[group[-1]].stop)
+            params, current = _m_step(
                 model,
-                params,
-                _sum(model, params, latest),
-                result.bound if incremental else bound,
-                lambda new, part=part: _bound(model, X, observed, state, new, part, n_jobs),
+                state.params,
+                _sum(model, state.params, latest),
+                bound - before,
+                partial(_evaluate, model, X, observed, state, part=part, n_jobs=n_jobs),
             )
-    new = state._replace(
-        params=params,
-        iteration=state.iteration + 1,
-        statistics=tuple(latest) if len(parts) > 1 else (),
+            state = state._replace(params=params, current=current and len(parts) == 1)
+    state = state._replace(
+        iteration=state.iteration + 1, statistics=tuple(latest) if len(parts) > 1 else ()
     )
     seconds = time.perf_counter() - started
-    info = StepInfo(new.iteration, bound / len(X), seconds, evaluated, replaced, params)
-    return new, info
+    info = StepInfo(
+        state.iteration, bound / len(X), seconds, evaluated, replaced, state.params
+    )
+    return state, info
 
 
 def run(

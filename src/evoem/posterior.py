@@ -145,15 +145,22 @@ def improve(
     streams: NDArray[np.uint64],
     states: States,
     log_joints: NDArray[np.float64],
+    current: bool = False,
 ) -> Improvement:
-    """Breed, evaluate what is new, keep the best, in place (Algorithm 1, the loop over g)."""
+    """Breed, evaluate what is new, keep the best, in place (Algorithm 1, the loop over g).
+
+    `current` says that `log_joints` already belong to these parameters.
+    """
     n_latents = model.n_latents(derived)
     if n_latents < 63 and states.shape[1] == 2**n_latents:  # all states are kept: exact inference
         log_joints[:] = evaluate(model, derived, rows, states)
         return Improvement(log_joints.size, 0)
     pool = Pool(states, evolution.n_bred)
     population = Population(pool.states, pool.log_joints, np.zeros_like(pool.sizes), pool.sizes)
-    model.log_joints(derived, rows, population)
+    if current:
+        pool.log_joints[:, : states.shape[1]] = log_joints
+    else:
+        model.log_joints(derived, rows, population)
     breeding = Breeding(
         n_latents=n_latents,
         streams=streams,

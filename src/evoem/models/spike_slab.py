@@ -32,6 +32,8 @@ from evoem.states import Population, active_latents
 
 # Slab variances, and eigenvalues of a full Ψ, stay above this share of the slab's second moment.
 SLAB_FLOOR = 1e-8
+# A fast step of a full Ψ leaves at least this share of each variance unexplained by the others.
+MARGIN = 0.05
 # The product of pivots is turned into a logarithm before it can overflow.
 LARGE = 1e200
 
@@ -74,44 +76,45 @@ class SpikeSlabStats(NamedTuple):
 
 @inlined
 def whiten(covariance, means, active, k, local, eta, R, t):
-    """With a full Ψ: R, t = R⁻¹ μ_s, Rᵀ G R over `local` = G, and Rᵀ p + t over `eta` = p."""
+    """With a full Ψ: R, t = R⁻¹ μ_s, Rᵀ G R over `local` = G, and Rᵀ p + t over `eta` = p.
+
+    The diagonal of R holds reciprocals while R is made, then what it should.
+    """
+    square = 0.0
     for i in range(k):
         h = active[i]
+        pivot = covariance[h, h]
+        shift = means[h]
         for j in range(i):
             total = covariance[h, active[j]]
             for p in range(j):
                 total -= R[i * k + p] * R[j * k + p]
-            R[i * k + j] = total / R[j * k + j]
-        total = covariance[h, h]
-        for p in range(i):
-            total -= R[i * k + p] * R[i * k + p]
-        R[i * k + i] = np.sqrt(total)
-        total = means[active[i]]
-        for p in range(i):
-            total -= R[i * k + p] * t[p]
-        t[i] = total / R[i * k + i]
-    for i in range(k):  # G is given by its lower triangle
-        for j in range(i):
-            local[j * k + i] = local[i * k + j]
+            total *= R[j * k + j]
+            R[i * k + j] = total
+            pivot -= total * total
+            shift -= total * t[j]
+            local[j * k + i] = local[i * k + j]  # G is given by its lower triangle
+        R[i * k + i] = 1.0 / np.sqrt(pivot)
+        t[i] = shift * R[i * k + i]
+        square += t[i] * t[i]
+    for i in range(k):
+        R[i * k + i] = 1.0 / R[i * k + i]
     for i in range(k):  # G R, in place: column j needs the columns from j on
         for j in range(k):
             total = 0.0
             for p in range(j, k):
                 total += local[i * k + p] * R[p * k + j]
             local[i * k + j] = total
-    for j in range(k):  # Rᵀ (G R), in place: row i needs the rows from i on
-        for i in range(j, k):
+    for i in range(k):  # Rᵀ (G R), in place: row i needs the rows from i on
+        for j in range(i + 1):
             total = 0.0
             for p in range(i, k):
                 total += R[p * k + i] * local[p * k + j]
             local[i * k + j] = total
-    square = 0.0
-    for i in range(k):
         total = t[i]
         for p in range(i, k):
             total += R[p * k + i] * eta[p]
         eta[i] = total
-        square += t[i] * t[i]
     return -0.5 * square
 
 
@@ -550,23 +553,41 @@ def update_full_slab(
 
     Cautious: inactive z_h are filled in by their conditional mean and covariance given the active
     ones (complete-data EM), which never lowers the bound but moves in proportion to activity. Else
-    that step is divided, entry by entry, by the share of data in which it had any say; a diagonal
-    then takes the exact step, but the whole is not certain to rise.
+    that step is divided, entry by entry, by how often it had a say; a diagonal Ψ then takes the
+    exact step. Pairs of latents that are seldom active together would then move too far for Ψ to
+    stay positive definite, so they count as seen `prior` times more, as few as will do.
     """
     sums = stats.linear
     psi, n = params.slab_covariance, float(sums.n_rows)
     step = psi @ linear.symmetric(stats.curvature) @ psi
     shift = psi @ stats.pull if model.learn_slab_means else np.zeros(len(psi))
     if cautious:
-        shift /= n
-        step /= n
-    else:
-        shift /= np.maximum(sums.activation, 1.0)
-        step /= np.maximum(linear.symmetric(stats.coactivation), 1.0)
+        means = params.slab_means + shift / n
+        new = psi + step / n - np.outer(shift, shift) / n**2
+        return means, psi if model.slab == "fixed" else positive_definite(new, means)
+    shift = shift / np.maximum(sums.activation, 1.0)
     means = params.slab_means + shift
     if model.slab == "fixed":
         return means, psi
-    return means, positive_definite(psi + step - np.outer(shift, shift), means)
+    counts = np.maximum(linear.symmetric(stats.coactivation), np.finfo(float).tiny)
+    prior = 1.0
+    while prior < n:
+        weights = counts / (counts + prior)
+        np.fill_diagonal(weights, np.minimum(np.diag(counts), 1.0))
+        new = psi + weights * (step / counts - np.outer(shift, shift))
+        if is_positive_definite(new - MARGIN * np.diag(np.diag(new))):
+            return means, 0.5 * (new + new.T)
+        prior *= 4.0
+    return update_full_slab(params, stats, model, cautious=True)
+
+
+def is_positive_definite(matrix: NDArray[np.float64]) -> bool:
+    """Whether a Cholesky factor exists."""
+    try:
+        linalg.cholesky(matrix, lower=True, check_finite=False)
+    except linalg.LinAlgError:
+        return False
+    return True
 
 
 def positive_definite(
@@ -575,11 +596,9 @@ def positive_definite(
     """The nearest matrix whose eigenvalues reach the floor."""
     matrix = 0.5 * (matrix + matrix.T)
     floor = SLAB_FLOOR * max(float(np.max(np.diag(matrix) + means**2)), np.finfo(float).tiny)
-    try:
-        linalg.cholesky(matrix - floor * np.eye(len(matrix)))
+    if is_positive_definite(matrix - floor * np.eye(len(matrix))):
         return matrix
-    except linalg.LinAlgError:
-        values, vectors = linalg.eigh(matrix)
+    values, vectors = linalg.eigh(matrix)
     return (vectors * np.maximum(values, floor)) @ vectors.T
 
 
