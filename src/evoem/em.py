@@ -32,7 +32,8 @@ from evoem.evolution import Evolution
 from evoem.models.base import Mask, Model, Posterior, add_statistics
 
 __all__ = [
-    "Convergence", "EMState", "Evolution", "Inference", "StepInfo", "infer", "init", "run", "step",
+    "Convergence", "EMState", "Evolution", "Inference", "StepInfo",
+    "bounds", "estimate", "infer", "init", "run", "step",
 ]  # fmt: skip
 
 # Blocks are what threads take and what statistics are summed by. Their size depends on the number
@@ -141,8 +142,8 @@ def chunks(block: slice, n_states: int) -> list[slice]:
     return [slice(s, min(s + size, block.stop)) for s in range(block.start, block.stop, size)]
 
 
-def _mask(observed: Mask, part: slice) -> Mask:
-    return None if observed is None else observed[part]
+def _pick(observed: Mask, rows: Any) -> Mask:
+    return None if observed is None else observed[rows]
 
 
 def init(
@@ -219,7 +220,7 @@ def _e_step(
         stats = model.empty_statistics(params)
         bound, evaluated, replaced = 0.0, 0, 0
         for chunk in chunks(block, n_states + evolution.n_bred):
-            rows = model.prepare_rows(derived, X[chunk], _mask(observed, chunk))
+            rows = model.prepare_rows(derived, X[chunk], _pick(observed, chunk))
             kept, log_joints = state.states[chunk], state.log_joints[chunk]
             improvement = posterior.improve(
                 model,
@@ -246,6 +247,31 @@ def _e_step(
     return total
 
 
+def _over_chunks(
+    function: Callable[..., T],
+    model: Any,
+    X: NDArray[np.floating],
+    observed: Mask,
+    params: Any,
+    kept: NDArray[np.uint64],
+    part: slice,
+    n_jobs: int,
+) -> list[T]:
+    """`function(derived, rows, chunk, log_joints)` of the chunks of a part, in their order."""
+    derived = model.prepare(params, X.dtype)
+
+    def work(block: slice) -> list[T]:
+        results = []
+        for chunk in chunks(block, kept.shape[1]):
+            rows = model.prepare_rows(derived, X[chunk], _pick(observed, chunk))
+            log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
+            results.append(function(derived, rows, chunk, log_joints))
+        return results
+
+    with one_blas_thread():
+        return [result for results in map_blocks(work, part, n_jobs) for result in results]
+
+
 def _evaluate(
     model: Any,
     X: NDArray[np.floating],
@@ -256,18 +282,12 @@ def _evaluate(
     n_jobs: int,
 ) -> float:
     """Log-joints of the states as they are, in place, and the bound of a part of the data."""
-    derived = model.prepare(params, X.dtype)
 
-    def work(block: slice) -> float:
-        total = 0.0
-        for chunk in chunks(block, state.states.shape[1]):
-            rows = model.prepare_rows(derived, X[chunk], _mask(observed, chunk))
-            log_joints = posterior.evaluate(model, derived, rows, state.states[chunk])
-            total += posterior.weigh(log_joints)[1].sum()
-            state.log_joints[chunk] = log_joints
-        return total
+    def bound(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> float:
+        state.log_joints[chunk] = log_joints
+        return float(posterior.weigh(log_joints)[1].sum())
 
-    return sum(map_blocks(work, part, n_jobs))
+    return sum(_over_chunks(bound, model, X, observed, params, state.states, part, n_jobs))
 
 
 def _sum(model: Any, params: Any, parts: list[Any]) -> Any:
@@ -374,3 +394,105 @@ def run(
         if convergence is not None and convergence(free_energies):
             break
     return state, infos
+
+
+def infer(
+    model: Any,
+    X: NDArray[np.floating],
+    params: Any,
+    evolution: Evolution,
+    *,
+    n_states: int,
+    observed: Mask = None,
+    seed: int = 0,
+    rows: NDArray[np.uint64] | None = None,
+    tol: float = 1e-4,
+    max_iter: int = 1000,
+    n_jobs: int = 1,
+) -> Inference:
+    """Posteriors of rows with the parameters held fixed.
+
+    E-steps alone, for each row until its own bound has stopped rising (`Convergence(tol)`), so that
+    what is found for a row does not depend on the others. By default `rows` are numbers made from
+    the rows' content, see `streams.row_keys`.
+    """
+    if rows is None:
+        rows = streams.row_keys(X, observed)
+    state = init(
+        model, X, n_states=n_states, params=params, observed=observed, seed=seed, rows=rows,
+        n_jobs=n_jobs,
+    )  # fmt: skip
+    found = np.empty(len(X))
+    derived = model.prepare(params, X.dtype)
+    exact = n_states == 2 ** len(params.activation_probs)
+    window = 0 if exact else Convergence().window
+
+    def work(block: slice) -> None:
+        for chunk in chunks(block, n_states + evolution.n_bred):
+            open_rows = np.arange(chunk.start, chunk.stop)
+            recent = np.full((len(open_rows), window + 1), -np.inf)
+            for iteration in range(max_iter):
+                some = model.prepare_rows(derived, X[open_rows], _pick(observed, open_rows))
+                kept, log_joints = state.states[open_rows], state.log_joints[open_rows]
+                posterior.improve(
+                    model,
+                    derived,
+                    some,
+                    evolution,
+                    streams.start(seed, iteration, rows[open_rows]),
+                    kept,
+                    log_joints,
+                )
+                state.states[open_rows], state.log_joints[open_rows] = kept, log_joints
+                found[open_rows] = posterior.weigh(log_joints)[1]
+                recent = np.column_stack([recent[:, 1:], found[open_rows]])
+                risen = recent[:, -1] - recent[:, 0] >= tol * window
+                if exact or not risen.any():
+                    break
+                open_rows, recent = open_rows[risen], recent[risen]
+
+    with one_blas_thread():
+        for _ in map_blocks(work, slice(0, len(X)), n_jobs):
+            pass
+    return Inference(state.states, state.log_joints, found)
+
+
+def bounds(
+    model: Any,
+    X: NDArray[np.floating],
+    params: Any,
+    kept: NDArray[np.uint64],
+    *,
+    observed: Mask = None,
+    n_jobs: int = 1,
+) -> NDArray[np.float64]:
+    """The bound log Σ_s p(s, x) of each row over its kept states."""
+
+    def weigh(derived: Any, rows: Any, chunk: slice, log_joints: Any) -> NDArray[np.float64]:
+        return posterior.weigh(log_joints)[1]
+
+    whole = slice(0, len(X))
+    return np.concatenate(_over_chunks(weigh, model, X, observed, params, kept, whole, n_jobs))
+
+
+def estimate(
+    function: Callable[..., T],
+    model: Any,
+    X: NDArray[np.floating],
+    params: Any,
+    kept: NDArray[np.uint64],
+    *,
+    observed: Mask = None,
+    n_jobs: int = 1,
+) -> list[T]:
+    """`function(params, derived, rows, posterior)`, such as `model.reconstruct`, of all rows.
+
+    One result per chunk of rows, in their order.
+    """
+
+    def apply(derived: Any, rows: Any, chunk: slice, log_joints: Any) -> T:
+        weights, _ = posterior.weigh(log_joints)
+        return function(params, derived, rows, Posterior(kept[chunk], weights))
+
+    whole = slice(0, len(X))
+    return _over_chunks(apply, model, X, observed, params, kept, whole, n_jobs)

@@ -15,6 +15,7 @@ that a model can be compiled code, NumPy, or anything else.
 | `update(params, stats)` | the M-step's `Params` |
 | `reconstruct(params, derived, rows, posterior)` | mean and variance of the noise-free data |
 | `codes(params, derived, rows, posterior)` | posterior mean of the latents |
+| `prior(params)` | the same for a row of which nothing was observed |
 | `sample(params, n, rng)` | data and boolean states |
 
 Missing data is a boolean mask `observed` (None: everything is observed); `X` holds zeros where a
@@ -59,6 +60,14 @@ class Posterior(NamedTuple):
 
     states: States  # (n_rows, n_states, n_words)
     weights: NDArray[np.float64]  # (n_rows, n_states), each row sums to one
+
+
+class Prior(NamedTuple):
+    """Means of the latents and of the noise-free data, and the latter's variance."""
+
+    codes: NDArray[np.float64]  # (H,)
+    mean: NDArray[np.float64]  # (D,)
+    variance: NDArray[np.float64]  # (D,)
 
 
 class Model(ABC):
@@ -133,6 +142,10 @@ class Model(ABC):
         self.log_joints(derived, rows, Population(flipped, out, np.zeros_like(stops), stops))
         out = out.reshape(n_rows, n_genomes, n_latents + 1)
         return out[:, :, 1:] - out[:, :, :1]
+
+    def prior(self, params: Any) -> Prior:
+        """What the model expects of a row of which nothing was observed."""
+        raise TypeError(f"{type(self).__name__} does not define its prior.")
 
     @property
     def guarded(self) -> bool:

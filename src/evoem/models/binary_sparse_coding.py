@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from evoem.compile import kernel
 from evoem.models import linear
-from evoem.models.base import Mask, Posterior
+from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
 from evoem.states import Population, active_latents
 
@@ -160,6 +160,10 @@ class BinarySparseCodingModel(LinearModel):
             linear.clip_probabilities(np.full(len(components), pi)),
             np.array(noise_variance),
         )
+
+    def prior(self, params: BinarySparseCodingParams) -> Prior:
+        pi, W = params.activation_probs, params.components
+        return Prior(pi, pi @ W, (pi * (1 - pi)) @ W**2)
 
     def initialize(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator

@@ -399,6 +399,11 @@ def observed_moments(
     return mean, variance
 
 
+def nothing_observed(observed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Rows without any observed value; their posterior is the prior, and known exactly."""
+    return np.flatnonzero(~observed.any(1))
+
+
 class LinearModel(Model):
     """What binary sparse coding and spike-and-slab coding do alike.
 
@@ -486,6 +491,9 @@ class LinearModel(Model):
         keep = np.ones(len(rows.X), np.bool_)
         for part, some, moments in self._each_part(derived, rows, posterior, keep):
             mean[part], variance[part] = reconstruct(moments, len(some.X), params.components)
+        unseen = nothing_observed(rows.observed)
+        if len(unseen):
+            _, mean[unseen], variance[unseen] = self.prior(params)
         return mean, variance
 
     def codes(
@@ -496,6 +504,9 @@ class LinearModel(Model):
         keep = np.ones(len(rows.X), np.bool_)
         for part, some, moments in self._each_part(derived, rows, posterior, keep):
             out[part] = codes(moments, len(some.X), out.shape[1])
+        unseen = nothing_observed(rows.observed)
+        if len(unseen):
+            out[unseen] = self.prior(params).codes
         return out
 
     def initial_dictionary(

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from evoem.compile import inlined, kernel
-from evoem.models.base import Mask, Model, Posterior
+from evoem.models.base import Mask, Model, Posterior, Prior
 from evoem.models.linear import (
     PROBABILITY_FLOOR,
     clip_probabilities,
+    nothing_observed,
     row_products,
 )
 from evoem.states import Population, active_latents
@@ -313,6 +314,9 @@ class NoisyOrModel(Model):
         mean = np.empty((len(rows.n_on), derived.off.shape[1]))
         variance = np.empty_like(mean)
         _reconstruct(derived.off, *posterior, mean, variance)
+        unseen = nothing_observed(rows.observed)
+        if len(unseen):
+            _, mean[unseen], variance[unseen] = self.prior(params)
         return mean, variance
 
     def codes(
@@ -321,7 +325,16 @@ class NoisyOrModel(Model):
         """Posterior mean of s."""
         out = np.zeros((len(rows.n_on), len(derived.off)))
         _codes(*posterior, out)
+        unseen = nothing_observed(rows.observed)
+        if len(unseen):
+            out[unseen] = self.prior(params).codes
         return out
+
+    def prior(self, params: NoisyOrParams) -> Prior:
+        pi, W = params.activation_probs[:, None], params.components
+        stays_off = np.prod(1 - pi * W, axis=0)
+        square = np.prod(1 - pi + pi * (1 - W) ** 2, axis=0)
+        return Prior(params.activation_probs, 1 - stays_off, square - stays_off**2)
 
     def initialize(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator

@@ -26,7 +26,7 @@ from scipy import linalg
 
 from evoem.compile import inlined, kernel
 from evoem.models import linear
-from evoem.models.base import Mask, Posterior
+from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
 from evoem.states import Population, active_latents
 
@@ -496,6 +496,15 @@ class SpikeSlabModel(LinearModel):
         if self.slab != "fixed" and self.learn_slab_means:
             return unit_second_moments(new)
         return new
+
+    def prior(self, params: SpikeSlabParams) -> Prior:
+        pi, mu, psi, W = (params.activation_probs, params.slab_means, params.slab_covariance,
+                          params.components)  # fmt: skip
+        means = pi * mu
+        full = psi if psi.ndim == 2 else np.diag(psi)
+        covariance = np.outer(pi, pi) * full
+        np.fill_diagonal(covariance, pi * (np.diag(full) + mu**2) - means**2)
+        return Prior(means, means @ W, np.einsum("gd,gh,hd->d", W, covariance, W, optimize=True))
 
     def initialize(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator

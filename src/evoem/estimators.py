@@ -1,0 +1,641 @@
+"""The scikit-learn face: `NoisyOr`, `BinarySparseCoding`, `SpikeSlabCoding`.
+
+Thin holders: everything is computed by `evoem.em` over `evoem.models`.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from evoem import em, streams, validation
+from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
+
+LARGEST_SEED = 2**31 - 1
+
+COMMON = """n_latents : int, default=8
+        Number of binary latents, H.
+    n_states : int, "all" or None, default=None
+        Latent states kept per data point, S. More is better and slower. "all" keeps all 2**n_latents
+        of them, which makes inference exact. None takes 60, or all if there are fewer.
+    n_parents, n_children, n_generations : int, default=None, None, 2
+        N_p parents are chosen per generation, each has N_m children (ignored with crossover), and
+        N_g generations are bred per iteration. None takes 6 and 5, or as many as there can be.
+    parents : {"fit", "random"}, default="fit"
+        Parents by fitness, or uniformly.
+    mutation : {"uniform", "sparse"}, default="uniform"
+        Flip one uniformly chosen bit, or bits so that children are as sparse as the prior.
+    crossover : bool, default=False
+        Cross all pairs of parents before mutation.
+    max_iter : int, default=200
+        Largest number of iterations.
+    tol : float, default=1e-4
+        Stop when the bound rises by less than this per iteration, in nats per data point, on
+        average over five iterations. 0 never stops early.
+    batch_size : int or None, default=None
+        Rows per M-step (incremental EM). None is the paper's full batch.
+    init : str or dict
+        How parameters start, see the model; a dict gives some or all of them by name, without the
+        trailing underscore.
+    updates : {"monotone", "printed"}, default="monotone"
+        M-steps that never lower the bound, or those printed in the paper where they differ.
+    warm_start : bool, default=False
+        Continue from the last fit: with the same data it goes on as if it had never stopped, with
+        other data of the same width it starts from the learnt parameters.
+    n_jobs : int or None, default=None
+        Threads; -1 for all processors. The result does not depend on it.
+    random_state : int, RandomState or None, default=None
+        Everything random follows from it.
+    callback : callable or None, default=None
+        Called with an `evoem.em.StepInfo` after each iteration; returning True ends the run.
+    verbose : int, default=0
+        Write a line to standard error every so many iterations."""
+
+ATTRIBUTES = """free_energy_ : float
+        The bound per data point after the last E-step.
+    free_energies_ : ndarray of shape (n_iter_,)
+        The same after each iteration's E-step.
+    history_ : dict of ndarrays of shape (n_iter_,)
+        "seconds", "states_evaluated" and "states_replaced" of each iteration.
+    n_iter_ : int
+        Iterations run.
+    converged_ : bool
+        Whether `tol` was reached.
+    state_ : evoem.em.EMState
+        All that a later `fit` with `warm_start` needs."""
+
+
+class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What the three estimators share."""
+
+    _inits: tuple[str, ...]
+
+    def __init__(
+        self,
+        n_latents: int = 8,
+        *,
+        n_states: int | str | None = None,
+        n_parents: int | None = None,
+        n_children: int | None = None,
+        n_generations: int = 2,
+        parents: str = "fit",
+        mutation: str = "uniform",
+        crossover: bool = False,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        batch_size: int | None = None,
+        init: str | Mapping[str, ArrayLike] = "mean",
+        updates: str = "monotone",
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callback: Callable[[em.StepInfo], Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_latents = n_latents
+        self.n_states = n_states
+        self.n_parents = n_parents
+        self.n_children = n_children
+        self.n_generations = n_generations
+        self.parents = parents
+        self.mutation = mutation
+        self.crossover = crossover
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.init = init
+        self.updates = updates
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def _make_model(self) -> Any:
+        raise TypeError(f"{type(self).__name__} does not say what its model is.")
+
+    def _model_options(self) -> dict[str, Any]:
+        return {
+            "init": self._inits[0] if isinstance(self.init, Mapping) else self.init,
+            "updates": validation.choice("updates", self.updates, ("monotone", "printed")),
+        }
+
+    def _check_parameters(self) -> None:
+        """Everything that can be wrong with the parameters, before any data is touched."""
+        validation.integer("n_latents", self.n_latents, 1)
+        self._n_states = validation.n_states(self.n_states, self.n_latents)
+        self._evolution = validation.evolution(
+            n_latents=self.n_latents,
+            n_states=self._n_states,
+            n_parents=self.n_parents,
+            n_children=self.n_children,
+            n_generations=self.n_generations,
+            parents=self.parents,
+            mutation=self.mutation,
+            crossover=self.crossover,
+        )
+        validation.integer("max_iter", self.max_iter, 1)
+        validation.real("tol", self.tol, 0.0)
+        if self.batch_size is not None:
+            validation.integer("batch_size", self.batch_size, 1)
+        if not isinstance(self.init, Mapping):
+            validation.choice("init", self.init, self._inits)
+        validation.boolean("warm_start", self.warm_start)
+        validation.integer("verbose", self.verbose, 0)
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be callable or None; got {self.callback!r}.")
+        if self.n_jobs is not None:
+            validation.integer("n_jobs", self.n_jobs, -1024)
+            if self.n_jobs == 0:
+                raise ValueError("n_jobs must be an integer other than 0; got 0.")
+
+    def _read(self, X: Any, reset: bool) -> tuple[NDArray[np.floating], validation.Mask]:
+        """Checked data with zeros for missing values, and the mask of observed ones."""
+        if isinstance(X, np.ma.MaskedArray):
+            X = X.astype(np.float64).filled(np.nan)
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=(np.float64, np.float32),
+            order="C",
+            ensure_all_finite="allow-nan",
+        )
+        return validation.split_missing(self._prepare_data(X))
+
+    def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        return X
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn the model's parameters by evolutionary expectation maximisation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Data; NaN, or the mask of a masked array, marks missing values. float32 data is worked
+            on in single precision, which is faster.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X, observed = self._read(X, reset=not (self.warm_start and hasattr(self, "state_")))
+        validation.varying(X, observed)
+        model = self._make_model()
+        n_jobs = effective_n_jobs(self.n_jobs)
+        state, before = self._start(model, X, observed, n_jobs)
+        convergence = em.Convergence(self.tol)
+        state, infos = em.run(
+            model,
+            X,
+            state,
+            self._evolution,
+            observed=observed,
+            max_iter=self.max_iter,
+            convergence=convergence if self.tol > 0 else None,
+            callback=self._report,
+            batch_size=self.batch_size,
+            n_jobs=n_jobs,
+        )
+        self.state_ = state
+        self._rows_seen = streams.row_keys(X, observed)
+        self._take(state.params)
+        self.history_ = {
+            name: np.concatenate([old, [getattr(info, name) for info in infos]])
+            for name, old in before.items()
+        }
+        self.free_energies_ = self.history_.pop("free_energy")
+        self.free_energy_ = float(self.free_energies_[-1])
+        self.n_iter_ = len(self.free_energies_)
+        self.converged_ = self.tol > 0 and convergence(list(self.free_energies_))
+        if self.tol > 0 and not self.converged_ and len(infos) == self.max_iter:
+            warnings.warn(
+                f"{type(self).__name__} did not converge in max_iter={self.max_iter} iterations: "
+                "raise max_iter or tol, or set tol=0 to run a fixed number.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _report(self, info: em.StepInfo) -> bool:
+        if self.verbose and info.iteration % self.verbose == 0:
+            sys.stderr.write(
+                f"iteration {info.iteration}: bound {info.free_energy:.6g} per data point, "
+                f"{info.states_replaced} states replaced, {info.seconds:.2f} s\n"
+            )
+        return self.callback is not None and self.callback(info) is True
+
+    def _start(
+        self, model: Any, X: NDArray[np.floating], observed: validation.Mask, n_jobs: int
+    ) -> tuple[em.EMState, dict[str, Any]]:
+        """The state to begin with, and the history of the fit that is continued, if any."""
+        names = ("free_energy", "seconds", "states_evaluated", "states_replaced")
+        nothing: dict[str, Any] = {name: np.empty(0) for name in names}
+        params = None
+        if self.warm_start and hasattr(self, "state_"):
+            old = self.state_
+            if old.params.components.shape != (self.n_latents, X.shape[1]):
+                raise ValueError(
+                    f"n_latents must stay {len(old.params.components)} with warm_start=True; "
+                    f"got {self.n_latents}."
+                )
+            same_rows = np.array_equal(self._rows_seen, streams.row_keys(X, observed))
+            if same_rows and old.states.shape[1] == self._n_states:
+                return old, {**self.history_, "free_energy": self.free_energies_}
+            params = old.params
+        elif isinstance(self.init, Mapping):
+            rng = np.random.default_rng(self._seed())
+            defaults = model.initialize(X, observed, self.n_latents, rng)
+            params = validation.given_parameters(defaults, self.init)
+        state = em.init(
+            model,
+            X,
+            n_states=self._n_states,
+            n_latents=self.n_latents,
+            params=params,
+            observed=observed,
+            seed=self._seed(),
+            n_jobs=n_jobs,
+        )
+        return state, nothing
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(LARGEST_SEED))
+
+    def _take(self, params: Any) -> None:
+        """Learnt attributes from parameters."""
+        for name, value in params._asdict().items():
+            setattr(self, name + "_", float(value) if value.ndim == 0 else value)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _states_of(
+        self, X: NDArray[np.floating], observed: validation.Mask
+    ) -> NDArray[np.uint64]:
+        """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
+        keys = streams.row_keys(X, observed)
+        order = np.argsort(self._rows_seen, kind="stable")
+        place = np.searchsorted(self._rows_seen, keys, sorter=order)
+        match = order[np.minimum(place, len(order) - 1)]
+        new = self._rows_seen[match] != keys
+        kept = self.state_.states[match]
+        if new.any():
+            kept[new] = em.infer(
+                self._make_model(),
+                X[new],
+                self.state_.params,
+                self._evolution,
+                n_states=self._n_states,
+                observed=None if observed is None else observed[new],
+                seed=self.state_.seed,
+                tol=self.tol or em.Convergence().tol,
+                n_jobs=effective_n_jobs(self.n_jobs),
+            ).states
+        return kept
+
+    def _fitted(self, X: Any) -> tuple[Any, ...]:
+        """What `em.bounds` and `em.estimate` take, for the rows of X."""
+        check_is_fitted(self)
+        X, observed = self._read(X, reset=False)
+        options = {"observed": observed, "n_jobs": effective_n_jobs(self.n_jobs)}
+        kept = self._states_of(X, observed)
+        return (self._make_model(), X, self.state_.params, kept), options
+
+    def transform(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Posterior mean of the latents: of s, or of s⊙z for spike-and-slab coding.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows that `fit` has seen keep the states it found for them. For others E-steps are run,
+            with the parameters held fixed, until the row's bound stops rising.
+
+        Returns
+        -------
+        codes : ndarray of shape (n_samples, n_latents)
+        """
+        arguments, options = self._fitted(X)
+        codes = np.concatenate(em.estimate(arguments[0].codes, *arguments, **options))
+        return codes.astype(arguments[1].dtype)
+
+    def reconstruct(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Posterior predictive mean of the data, which fills in missing values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            See `transform`. A row with nothing observed gives the mean under the prior.
+        return_std : bool, default=False
+            Also return the posterior standard deviation of the noise-free value that the mean
+            estimates. A new noisy observation has `noise_variance_` more variance.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_features)
+        std : ndarray of shape (n_samples, n_features), only if `return_std`
+        """
+        arguments, options = self._fitted(X)
+        parts = em.estimate(arguments[0].reconstruct, *arguments, **options)
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        dtype = arguments[1].dtype
+        if return_std:
+            return mean.astype(dtype), np.sqrt(variance).astype(dtype)
+        return mean.astype(dtype)
+
+    def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The lower bound on log p(x) of each row (eq. 4), of its observed values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            See `transform`.
+
+        Returns
+        -------
+        bounds : ndarray of shape (n_samples,)
+        """
+        arguments, options = self._fitted(X)
+        return em.bounds(*arguments, **options)
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean of `score_samples`."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Draw data from the learnt model, by `random_state`.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        states : bool ndarray of shape (n_samples, n_latents)
+        """
+        check_is_fitted(self)
+        validation.integer("n_samples", n_samples, 1)
+        rng = np.random.default_rng(self._seed())
+        result: tuple[NDArray[np.float64], NDArray[np.bool_]] = self._make_model().sample(
+            self.state_.params, n_samples, rng
+        )
+        return result
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class NoisyOr(_EEMEstimator):
+    """Noisy-OR Bayes net: binary data, each on-value caused by at least one active latent.
+
+    Parameters
+    ----------
+    {common}
+    min_activation_prob : float, default=1e-8
+        Activation probabilities are kept at or above this; 1 / n_latents makes every latent take
+        part.
+    binarize : float or None, default=None
+        Values above this become 1, others 0. None takes data of 0, 1 and NaN only.
+
+    `init` is "random" (weights uniform on [0, 1], as in the paper), "data" (random data points) or
+    a dict of `components` and `activation_probs`.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_latents, n_features)
+        Probability that an active latent turns a feature on.
+    activation_probs_ : ndarray of shape (n_latents,)
+        Prior probability of each latent.
+    {attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import NoisyOr
+    >>> X = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]] * 25)
+    >>> model = NoisyOr(n_latents=2, n_states="all", tol=1e-3, random_state=1).fit(X)
+    >>> model.reconstruct(np.array([[1, np.nan, 0, np.nan]])).round().astype(int)
+    array([[1, 1, 0, 0]])
+    """
+
+    _inits = ("random", "data")
+
+    def __init__(
+        self,
+        n_latents: int = 8,
+        *,
+        n_states: int | str | None = None,
+        n_parents: int | None = None,
+        n_children: int | None = None,
+        n_generations: int = 2,
+        parents: str = "fit",
+        mutation: str = "uniform",
+        crossover: bool = False,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        batch_size: int | None = None,
+        init: str | Mapping[str, ArrayLike] = "random",
+        updates: str = "monotone",
+        min_activation_prob: float = 1e-8,
+        binarize: float | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callback: Callable[[em.StepInfo], Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            n_latents,
+            n_states=n_states,
+            n_parents=n_parents,
+            n_children=n_children,
+            n_generations=n_generations,
+            parents=parents,
+            mutation=mutation,
+            crossover=crossover,
+            max_iter=max_iter,
+            tol=tol,
+            batch_size=batch_size,
+            init=init,
+            updates=updates,
+            warm_start=warm_start,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            callback=callback,
+            verbose=verbose,
+        )
+        self.min_activation_prob = min_activation_prob
+        self.binarize = binarize
+
+    def _make_model(self) -> NoisyOrModel:
+        return NoisyOrModel(
+            **self._model_options(),
+            min_activation_prob=validation.real(
+                "min_activation_prob", self.min_activation_prob, 1e-8, 0.5
+            ),
+        )
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.binarize is not None:
+            validation.real("binarize", self.binarize, -np.inf)
+
+    def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        if self.binarize is not None:
+            return np.where(np.isnan(X), X, X > self.binarize).astype(X.dtype)
+        validation.binary(X)
+        return X
+
+
+class BinarySparseCoding(_EEMEstimator):
+    """Binary sparse coding: data are sums of dictionary entries that are on or off, plus noise.
+
+    Parameters
+    ----------
+    {common}
+
+    `init` is "mean" (the mean of the data plus noise, as in the paper), "data" (random data points)
+    or a dict of `components`, `activation_probs` and `noise_variance`.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_latents, n_features)
+        The dictionary.
+    activation_probs_ : ndarray of shape (n_latents,)
+        Prior probability of the latents, the same for all.
+    noise_variance_ : float
+        Variance of the noise.
+    {attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import BinarySparseCoding
+    >>> rng = np.random.default_rng(0)
+    >>> causes = rng.random((500, 3)) < 0.3
+    >>> X = causes @ (5 * np.eye(3, 6)) + rng.normal(size=(500, 6))
+    >>> model = BinarySparseCoding(n_latents=3, tol=1e-3, random_state=0).fit(X)
+    >>> round(model.noise_variance_, 1)
+    1.0
+    """
+
+    _inits = ("mean", "data")
+
+    def _make_model(self) -> BinarySparseCodingModel:
+        return BinarySparseCodingModel(**self._model_options())
+
+
+class SpikeSlabCoding(_EEMEstimator):
+    """Spike-and-slab sparse coding: few dictionary entries are active, each with an amplitude.
+
+    Parameters
+    ----------
+    {common}
+    slab : {{"diagonal", "full", "fixed"}}, default="diagonal"
+        Covariance of the amplitudes: learnt as a diagonal or a full matrix, or held fixed (at one,
+        unless `init` gives it).
+    learn_slab_means : bool, default=True
+        Whether the amplitudes' means are learnt; else they are held fixed (at one, unless `init`
+        gives them).
+
+    `init` is "mean" (the mean of the data plus noise, as in the paper), "data" (random data points)
+    or a dict of `components`, `activation_probs`, `noise_variance`, `slab_means` and
+    `slab_covariance`.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_latents, n_features)
+        The dictionary.
+    activation_probs_ : ndarray of shape (n_latents,)
+        Prior probability of each latent.
+    noise_variance_ : float
+        Variance of the noise.
+    slab_means_ : ndarray of shape (n_latents,)
+        Means of the amplitudes.
+    slab_covariance_ : ndarray of shape (n_latents, n_latents) if full, else (n_latents,)
+        Their covariance, or its diagonal. Where means and covariance are learnt, the scale between
+        amplitudes and dictionary is fixed by a second moment of one.
+    {attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import SpikeSlabCoding
+    >>> rng = np.random.default_rng(0)
+    >>> amplitudes = (rng.random((500, 3)) < 0.3) * rng.normal(3, 1, size=(500, 3))
+    >>> X = amplitudes @ (2 * np.eye(3, 6)) + rng.normal(size=(500, 6))
+    >>> model = SpikeSlabCoding(n_latents=3, tol=1e-3, random_state=0).fit(X)
+    >>> model.transform(X[:1]).shape
+    (1, 3)
+    """
+
+    _inits = ("mean", "data")
+
+    def __init__(
+        self,
+        n_latents: int = 8,
+        *,
+        n_states: int | str | None = None,
+        n_parents: int | None = None,
+        n_children: int | None = None,
+        n_generations: int = 2,
+        parents: str = "fit",
+        mutation: str = "uniform",
+        crossover: bool = False,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        batch_size: int | None = None,
+        init: str | Mapping[str, ArrayLike] = "mean",
+        updates: str = "monotone",
+        slab: str = "diagonal",
+        learn_slab_means: bool = True,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callback: Callable[[em.StepInfo], Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            n_latents,
+            n_states=n_states,
+            n_parents=n_parents,
+            n_children=n_children,
+            n_generations=n_generations,
+            parents=parents,
+            mutation=mutation,
+            crossover=crossover,
+            max_iter=max_iter,
+            tol=tol,
+            batch_size=batch_size,
+            init=init,
+            updates=updates,
+            warm_start=warm_start,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            callback=callback,
+            verbose=verbose,
+        )
+        self.slab = slab
+        self.learn_slab_means = learn_slab_means
+
+    def _make_model(self) -> SpikeSlabModel:
+        return SpikeSlabModel(
+            slab=validation.choice("slab", self.slab, ("diagonal", "full", "fixed")),
+            learn_slab_means=validation.boolean("learn_slab_means", self.learn_slab_means),
+            **self._model_options(),
+        )
+
+
+for _estimator in (NoisyOr, BinarySparseCoding, SpikeSlabCoding):
+    _estimator.__doc__ = (_estimator.__doc__ or "").format(common=COMMON, attributes=ATTRIBUTES)

@@ -1,0 +1,148 @@
+"""The only place that raises about arguments: one sentence with the name, the rule and the value."""
+
+from collections.abc import Collection, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.evolution import OPERATORS, Evolution
+
+Mask = NDArray[np.bool_] | None
+# All states of a row are kept for exact inference; more latents than this would not fit in memory.
+MOST_ENUMERATED = 20
+
+
+def integer(name: str, value: Any, least: int, most: int | None = None, reason: str = "") -> int:
+    """`value` as an int in [least, most]."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if whole and value >= least and (most is None or value <= most):
+        return int(value)
+    rule = f"at least {least}" if most is None else f"between {least} and {most}"
+    raise ValueError(f"{name} must be an integer {rule}{reason}; got {value!r}.")
+
+
+def real(name: str, value: Any, least: float, most: float = np.inf) -> float:
+    """`value` as a float in [least, most]."""
+    if isinstance(value, Real) and not isinstance(value, bool) and least <= value <= most:
+        return float(value)
+    rule = f"at least {least:g}" if most == np.inf else f"between {least:g} and {most:g}"
+    raise ValueError(f"{name} must be a number {rule}; got {value!r}.")
+
+
+def boolean(name: str, value: Any) -> bool:
+    """`value` as a bool."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise ValueError(f"{name} must be True or False; got {value!r}.")
+
+
+def choice(name: str, value: Any, options: Collection[str]) -> str:
+    """`value`, one of `options`."""
+    if isinstance(value, str) and value in options:
+        return value
+    listed = ", ".join(map(repr, options))
+    raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
+
+
+def n_states(value: Any, n_latents: int) -> int:
+    """Number of states per row: at most 2**n_latents. "all" is that many, None a default."""
+    possible = 2**n_latents if n_latents < 63 else None
+    if value is None:
+        return 60 if possible is None else min(60, possible)
+    if isinstance(value, str):
+        if value != "all":
+            raise ValueError(f"n_states must be an integer, None or 'all'; got {value!r}.")
+        if n_latents > MOST_ENUMERATED:
+            raise ValueError(
+                f"n_states='all' needs n_latents of at most {MOST_ENUMERATED}; got {n_latents}."
+            )
+        return 2**n_latents
+    return integer("n_states", value, 1, possible, " (2**n_latents)" if possible else "")
+
+
+def evolution(
+    *,
+    n_latents: int,
+    n_states: int,
+    n_parents: Any,
+    n_children: Any,
+    n_generations: Any,
+    parents: Any,
+    mutation: Any,
+    crossover: Any,
+) -> Evolution:
+    """Settings of the evolutionary algorithm; None takes the default that fits."""
+    crossover = boolean("crossover", crossover)
+    if crossover and n_latents < 2:
+        raise ValueError(f"crossover=True needs n_latents of at least 2; got {n_latents}.")
+    least = 2 if crossover else 1
+    if n_parents is None:
+        n_parents = max(min(6, n_states), least)
+    elif not crossover or n_states > 1:
+        n_parents = integer("n_parents", n_parents, least, n_states, " (n_states)")
+    if n_children is None:
+        n_children = min(5, n_latents)
+    return Evolution(
+        n_parents=n_parents,
+        n_children=integer("n_children", n_children, 1, n_latents, " (n_latents)"),
+        n_generations=integer("n_generations", n_generations, 1),
+        parents=choice("parents", parents, OPERATORS["parents"]),
+        mutation=choice("mutation", mutation, OPERATORS["mutation"]),
+        crossover=crossover,
+    )
+
+
+def split_missing(X: NDArray[np.floating]) -> tuple[NDArray[np.floating], Mask]:
+    """Data with zeros for NaN, and the mask of observed values: None if all are."""
+    observed = ~np.isnan(X)
+    if observed.all():
+        return np.ascontiguousarray(X), None
+    return np.where(observed, X, X.dtype.type(0)), observed
+
+
+def varying(X: NDArray[np.floating], observed: Mask) -> None:
+    """Refuse data with nothing to learn from: no observed value, or the same one everywhere."""
+    values = X if observed is None else X[observed]
+    if values.size == 0:
+        raise ValueError(f"X must have an observed value; got {X.size} missing ones.")
+    if values.size > 1 and values.min() == values.max():
+        raise ValueError(f"X must not be constant; got {values.flat[0]:g} everywhere.")
+
+
+def binary(X: NDArray[np.floating]) -> None:
+    """Refuse data other than 0, 1 and missing."""
+    wrong = (X != 0) & (X != 1) & ~np.isnan(X)
+    if wrong.any():
+        raise ValueError(
+            f"X must hold only 0, 1 and NaN (or set binarize to a threshold); got {X[wrong][0]:g}."
+        )
+
+
+def given_parameters(defaults: Any, given: Mapping[str, Any]) -> Any:
+    """`defaults` with the fields in `given` replaced, each of the right shape and range."""
+    values = defaults._asdict()
+    for name, value in given.items():
+        choice("init's keys", name, list(values))
+        try:
+            array = np.array(value, np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"init[{name!r}] must be an array of numbers; got {value!r}.") from None
+        shape = values[name].shape
+        if name == "activation_probs" and array.ndim == 0:
+            array = np.full(shape, array)
+        if array.shape != shape:
+            raise ValueError(f"init[{name!r}] must have the shape {shape}; got {array.shape}.")
+        if not np.isfinite(array).all():
+            raise ValueError(f"init[{name!r}] must be finite; got {array[~np.isfinite(array)][0]}.")
+        if name == "activation_probs" and not ((array > 0) & (array < 1)).all():
+            raise ValueError(f"init[{name!r}] must lie between 0 and 1, both excluded; got {array}.")
+        if name == "noise_variance" and not array > 0:
+            raise ValueError(f"init[{name!r}] must be positive; got {array}.")
+        if name == "slab_covariance":
+            least = np.linalg.eigvalsh(array).min() if array.ndim == 2 else array.min()
+            if not least > 0:
+                raise ValueError(f"init[{name!r}] must be positive definite; got {array}.")
+        values[name] = array
+    return type(defaults)(**values)
