@@ -1,0 +1,73 @@
+"""Small random problems for every model, shared by the tests."""
+
+from typing import NamedTuple
+
+import numpy as np
+import reference
+
+from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
+from evoem.models.binary_sparse_coding import BinarySparseCodingParams
+from evoem.models.noisy_or import NoisyOrParams
+from evoem.models.spike_slab import SpikeSlabParams
+
+
+class Problem(NamedTuple):
+    model: object
+    params: object
+    X: np.ndarray  # zeros where missing
+    observed: np.ndarray | None
+    log_joint: object  # the slow twin
+
+
+MODELS = ("noisy_or", "binary", "spike_slab_diagonal", "spike_slab_full", "spike_slab_fixed")
+
+
+def random_covariance(H, rng):
+    A = rng.normal(size=(H, H))
+    return A @ A.T / H + 0.3 * np.eye(H)
+
+
+def make_model(name, **options):
+    if name == "noisy_or":
+        return NoisyOrModel(**options)
+    if name == "binary":
+        return BinarySparseCodingModel(**options)
+    slab = name.removeprefix("spike_slab_")
+    return SpikeSlabModel(slab=slab, learn_slab_means=slab != "fixed", **options)
+
+
+def random_params(name, H, D, rng):
+    pi = rng.uniform(0.1, 0.6, H)
+    if name == "noisy_or":
+        return NoisyOrParams(rng.uniform(0.05, 0.95, (H, D)), pi)
+    W, noise = rng.normal(size=(H, D)), np.array(rng.uniform(0.3, 2.0))
+    if name == "binary":
+        return BinarySparseCodingParams(W, np.full(H, pi[0]), noise)
+    if name == "spike_slab_full":
+        covariance = random_covariance(H, rng)
+    else:
+        covariance = rng.uniform(0.3, 2.0, H)
+    return SpikeSlabParams(W, pi, noise, rng.normal(size=H), covariance)
+
+
+def make_problem(name, *, H=4, D=6, N=7, missing=0.0, seed=0, **options):
+    """A model with random parameters and data drawn from other random parameters."""
+    rng = np.random.default_rng(seed)
+    model = make_model(name, **options)
+    X, _ = model.sample(random_params(name, H, D, rng), N, rng)
+    observed = None
+    if missing:
+        observed = rng.random(X.shape) >= missing
+        observed[0] = True  # a complete row among the others
+        observed[-1] = False  # and one with nothing observed
+        X = np.where(observed, X, 0.0)
+    twin = {"noisy_or": reference.noisy_or_log_joint, "binary": reference.binary_log_joint}
+    log_joint = twin.get(name, reference.spike_slab_log_joint)
+    return Problem(model, random_params(name, H, D, rng), X, observed, log_joint)
+
+
+def seen(problem):
+    """The mask of observed values, always an array."""
+    if problem.observed is None:
+        return np.ones(problem.X.shape, bool)
+    return problem.observed
