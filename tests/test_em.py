@@ -81,9 +81,7 @@ def test_the_reported_bound_is_that_of_the_kept_states(name, missing):
     problem = make_problem(name, missing=missing, seed=22)
     state = start(problem, n_states=5)
     before = problem.params
-    state, info = em.step(
-        problem.model, problem.X, state, OPERATORS[0], observed=problem.observed
-    )
+    state, info = em.step(problem.model, problem.X, state, OPERATORS[0], observed=problem.observed)
     kept = states.unpack(state.states, 4)
     expected = reference.free_energy(problem.log_joint, before, problem.X, seen(problem), kept)
     assert info.free_energy == pytest.approx(expected, rel=1e-10)
@@ -96,9 +94,7 @@ def test_all_states_kept_is_exact_em(name, missing):
     problem = make_problem(name, N=30, missing=missing, seed=23)
     dense = reference.all_states(4)
     state = start(problem, n_states=16)
-    state, info = em.step(
-        problem.model, problem.X, state, OPERATORS[0], observed=problem.observed
-    )
+    state, info = em.step(problem.model, problem.X, state, OPERATORS[0], observed=problem.observed)
     exact = reference.free_energy(
         problem.log_joint, problem.params, problem.X, seen(problem), [dense] * 30
     )
@@ -119,10 +115,8 @@ def test_the_m_step_is_the_maximiser_of_the_expected_log_joint(name):
     mask = np.ones(problem.X.shape[1], bool)
     old = problem.params
     new = em.step(problem.model, problem.X, start(problem, n_states=16), OPERATORS[0])[0].params
-    if name == "binary":
-        moments = reference.binary_moments
-    else:
-        moments = reference.spike_slab_moments
+    slab = name != "binary"
+    moments = reference.spike_slab_moments if slab else reference.binary_moments
     rows = []
     for x in problem.X:
         weights, _ = reference.posterior(problem.log_joint, old, x, mask, dense)
@@ -136,14 +130,14 @@ def test_the_m_step_is_the_maximiser_of_the_expected_log_joint(name):
                 square = x @ x - 2 * m1 @ W @ x + np.trace(W.T @ m2 @ W)
                 value = -0.5 * len(x) * np.log(noise) - 0.5 * square / noise
                 value += np.log(np.where(s, pi, 1 - pi)).sum()
-                if name != "binary":
+                if slab:
                     mu, psi = params.slab_means, params.slab_covariance
                     spread = np.diag(m2) - 2 * mu * m1 + mu**2
                     value -= 0.5 * (s * (np.log(psi) + spread / psi)).sum()
                 total += weight * value
         return total
 
-    if name != "binary":
+    if slab:
         # The updated scale follows a convention; Q is written for z as it was before.
         scale = rescaled_by(old, new, rows)
         new = new._replace(
@@ -157,7 +151,7 @@ def test_the_m_step_is_the_maximiser_of_the_expected_log_joint(name):
         value = getattr(new, field)
         for _ in range(8):
             direction = rng.normal(size=value.shape)
-            if name == "binary" and field == "activation_probs":
+            if not slab and field == "activation_probs":
                 direction = np.full(value.shape, direction[0])  # one π for all
             for size in (1e-3, -1e-3):
                 moved = new._replace(**{field: value * (1 + size * direction)})

@@ -82,8 +82,7 @@ def test_the_log_joint_of_one_state_is_that_of_the_block(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_single_precision_agrees_with_double(name):
     problem = make_problem(name, missing=0.3, seed=4)
-    dense, kept = packed_all(problem)
-    kept = np.ascontiguousarray(kept)
+    kept = np.ascontiguousarray(packed_all(problem)[1])
     values = []
     for dtype in (np.float32, np.float64):
         derived = problem.model.prepare(problem.params, dtype)

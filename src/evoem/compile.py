@@ -18,9 +18,13 @@ from typing import Any
 
 import numba
 
+# Numba makes the attributes of its configuration at run time, where type checkers do not see them.
+config: Any = numba.config
+
 # Sums and products may be reordered, so that they vectorise; NaN and infinities keep their meaning,
 # because -inf is the log-joint of an impossible state and NaN marks values not yet computed.
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
 
 
 def sources_digest() -> str:
@@ -35,8 +39,8 @@ def sources_digest() -> str:
 
 def user_cache_folder() -> Path:
     """The platform's cache folder of this user; Numba's own variable wins if the user set it."""
-    if numba.config.CACHE_DIR:
-        return Path(numba.config.CACHE_DIR)
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR)
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -71,18 +75,16 @@ _FOLDER = kernel_cache_folder()
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on its first call, or load it from the cache."""
-    options = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
     if _FOLDER is None:
-        return numba.njit(**options)(function)
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_FOLDER)  # read once, while the function is decorated
+        return numba.njit(**OPTIONS)(function)
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(_FOLDER)  # read once, while the function is decorated
     try:
-        return numba.njit(cache=True, **options)(function)
+        return numba.njit(cache=True, **OPTIONS)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
 
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a helper that only kernels call; it is compiled, and cached, as a part of them."""
-    options = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
-    return numba.njit(forceinline=True, **options)(function)
+    return numba.njit(forceinline=True, **OPTIONS)(function)

@@ -17,15 +17,15 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evoem import em, streams, validation
-from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
+from evoem.models import BinarySparseCodingModel, Model, NoisyOrModel, SpikeSlabModel
 
 LARGEST_SEED = 2**31 - 1
 
 COMMON = """n_latents : int, default=8
         Number of binary latents, H.
     n_states : int, "all" or None, default=None
-        Latent states kept per data point, S. More is better and slower. "all" keeps all 2**n_latents
-        of them, which makes inference exact. None takes 60, or all if there are fewer.
+        Latent states kept per data point, S. More is better and slower. "all" keeps all
+        2**n_latents of them, which makes inference exact. None takes 60, or all if fewer.
     n_parents, n_children, n_generations : int, default=None, None, 2
         N_p parents are chosen per generation, each has N_m children (ignored with crossover), and
         N_g generations are bred per iteration. None takes 6 and 5, or as many as there can be.
@@ -119,7 +119,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.callback = callback
         self.verbose = verbose
 
-    def _make_model(self) -> Any:
+    def _make_model(self) -> Model:
         raise TypeError(f"{type(self).__name__} does not say what its model is.")
 
     def _model_options(self) -> dict[str, Any]:
@@ -157,10 +157,12 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             if self.n_jobs == 0:
                 raise ValueError("n_jobs must be an integer other than 0; got 0.")
 
-    def _read(self, X: Any, reset: bool) -> tuple[NDArray[np.floating], validation.Mask]:
+    def _read(
+        self, X: Any, reset: bool, learn: bool = False
+    ) -> tuple[NDArray[np.floating], validation.Mask]:
         """Checked data with zeros for missing values, and the mask of observed ones."""
         if isinstance(X, np.ma.MaskedArray):
-            X = X.astype(np.float64).filled(np.nan)
+            X = np.ma.filled(X.astype(np.float64), np.nan)
         X = validate_data(
             self,
             X,
@@ -169,6 +171,8 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             order="C",
             ensure_all_finite="allow-nan",
         )
+        if learn:
+            validation.varying(X)
         return validation.split_missing(self._prepare_data(X))
 
     def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -189,8 +193,8 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self
         """
         self._check_parameters()
-        X, observed = self._read(X, reset=not (self.warm_start and hasattr(self, "state_")))
-        validation.varying(X, observed)
+        again = self.warm_start and hasattr(self, "state_")
+        X, observed = self._read(X, reset=not again, learn=True)
         model = self._make_model()
         n_jobs = effective_n_jobs(self.n_jobs)
         state, before = self._start(model, X, observed, n_jobs)
@@ -236,7 +240,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self.callback is not None and self.callback(info) is True
 
     def _start(
-        self, model: Any, X: NDArray[np.floating], observed: validation.Mask, n_jobs: int
+        self, model: Model, X: NDArray[np.floating], observed: validation.Mask, n_jobs: int
     ) -> tuple[em.EMState, dict[str, Any]]:
         """The state to begin with, and the history of the fit that is continued, if any."""
         names = ("free_energy", "seconds", "states_evaluated", "states_replaced")
@@ -281,9 +285,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _n_features_out(self) -> int:
         return len(self.components_)
 
-    def _states_of(
-        self, X: NDArray[np.floating], observed: validation.Mask
-    ) -> NDArray[np.uint64]:
+    def _states_of(self, X: NDArray[np.floating], observed: validation.Mask) -> NDArray[np.uint64]:
         """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
         keys = streams.row_keys(X, observed)
         order = np.argsort(self._rows_seen, kind="stable")
@@ -384,10 +386,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self)
         validation.integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(self._seed())
-        result: tuple[NDArray[np.float64], NDArray[np.bool_]] = self._make_model().sample(
-            self.state_.params, n_samples, rng
-        )
-        return result
+        return self._make_model().sample(self.state_.params, n_samples, rng)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -493,7 +492,7 @@ class NoisyOr(_EEMEstimator):
 
     def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         if self.binarize is not None:
-            return np.where(np.isnan(X), X, X > self.binarize).astype(X.dtype)
+            return np.where(np.isnan(X), X, np.greater(X, self.binarize)).astype(X.dtype)
         validation.binary(X)
         return X
 

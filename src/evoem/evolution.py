@@ -153,9 +153,7 @@ def _select_uniformly(states, starts, stops, streams, out, counts):
 
 
 def _empty_genomes(n_rows: int, capacity: int, n_words: int) -> Genomes:
-    return Genomes(
-        np.empty((n_rows, capacity, n_words), np.uint64), np.zeros(n_rows, np.int64)
-    )
+    return Genomes(np.empty((n_rows, capacity, n_words), np.uint64), np.zeros(n_rows, np.int64))
 
 
 def select_by_fitness(population: Population, n_parents: int, breeding: Breeding) -> Genomes:
@@ -342,5 +340,3 @@ class Pool:
         starts = self.sizes.copy()
         _admit(*children, self.states, self._tables, self._hashes, self.sizes)
         return Population(self.states, self.log_joints, starts, self.sizes.copy())
-
-

@@ -86,7 +86,9 @@ def _keep_best(pool, pool_log_joints, sizes, states, log_joints):
                 continue
             # eq. 5: a state gives way to one of higher joint probability. Exactly as many children
             # rise as kept states fall, so `new` stays within the pool.
-            while pool_log_joints[r, new] < least or (pool_log_joints[r, new] == least and child_ties <= 0):
+            while pool_log_joints[r, new] < least or (
+                pool_log_joints[r, new] == least and child_ties <= 0
+            ):
                 new += 1
             child_ties -= pool_log_joints[r, new] == least
             copy(pool, r, new, states, r, m)

@@ -1,4 +1,4 @@
-"""The only place that raises about arguments: one sentence with the name, the rule and the value."""
+"""The only place that raises about arguments: one sentence with name, rule and value."""
 
 from collections.abc import Collection, Mapping
 from numbers import Integral, Real
@@ -25,7 +25,8 @@ def integer(name: str, value: Any, least: int, most: int | None = None, reason: 
 
 def real(name: str, value: Any, least: float, most: float = np.inf) -> float:
     """`value` as a float in [least, most]."""
-    if isinstance(value, Real) and not isinstance(value, bool) and least <= value <= most:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if number and least <= float(value) <= most:
         return float(value)
     rule = f"at least {least:g}" if most == np.inf else f"between {least:g} and {most:g}"
     raise ValueError(f"{name} must be a number {rule}; got {value!r}.")
@@ -58,7 +59,7 @@ def n_states(value: Any, n_latents: int) -> int:
             raise ValueError(
                 f"n_states='all' needs n_latents of at most {MOST_ENUMERATED}; got {n_latents}."
             )
-        return 2**n_latents
+        return int(2**n_latents)
     return integer("n_states", value, 1, possible, " (2**n_latents)" if possible else "")
 
 
@@ -102,13 +103,13 @@ def split_missing(X: NDArray[np.floating]) -> tuple[NDArray[np.floating], Mask]:
     return np.where(observed, X, X.dtype.type(0)), observed
 
 
-def varying(X: NDArray[np.floating], observed: Mask) -> None:
+def varying(X: NDArray[np.floating]) -> None:
     """Refuse data with nothing to learn from: no observed value, or the same one everywhere."""
-    values = X if observed is None else X[observed]
-    if values.size == 0:
+    if np.isnan(X).all():
         raise ValueError(f"X must have an observed value; got {X.size} missing ones.")
-    if values.size > 1 and values.min() == values.max():
-        raise ValueError(f"X must not be constant; got {values.flat[0]:g} everywhere.")
+    least = np.nanmin(X)
+    if X.size > 1 and least == np.nanmax(X):
+        raise ValueError(f"X must not be constant; got {least:g} everywhere.")
 
 
 def binary(X: NDArray[np.floating]) -> None:
@@ -128,7 +129,7 @@ def given_parameters(defaults: Any, given: Mapping[str, Any]) -> Any:
         try:
             array = np.array(value, np.float64)
         except (TypeError, ValueError):
-            raise ValueError(f"init[{name!r}] must be an array of numbers; got {value!r}.") from None
+            raise ValueError(f"init[{name!r}] must hold numbers; got {value!r}.") from None
         shape = values[name].shape
         if name == "activation_probs" and array.ndim == 0:
             array = np.full(shape, array)
@@ -137,7 +138,7 @@ def given_parameters(defaults: Any, given: Mapping[str, Any]) -> Any:
         if not np.isfinite(array).all():
             raise ValueError(f"init[{name!r}] must be finite; got {array[~np.isfinite(array)][0]}.")
         if name == "activation_probs" and not ((array > 0) & (array < 1)).all():
-            raise ValueError(f"init[{name!r}] must lie between 0 and 1, both excluded; got {array}.")
+            raise ValueError(f"init[{name!r}] must lie above 0 and below 1; got {array}.")
         if name == "noise_variance" and not array > 0:
             raise ValueError(f"init[{name!r}] must be positive; got {array}.")
         if name == "slab_covariance":

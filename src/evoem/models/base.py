@@ -111,7 +111,7 @@ class Model(ABC):
 
         A model defines this or `log_joints`.
         """
-        raise TypeError(f"{type(self).__name__} defines neither log_joints nor dense_log_joints.")
+        raise self._undefined("log_joints or dense_log_joints")
 
     def log_joint(self, params: Any, x: ArrayLike, observed: Mask, state: ArrayLike) -> float:
         """log p(s, x) of one row and one boolean state."""
@@ -134,7 +134,8 @@ class Model(ABC):
         """
         n_rows, n_genomes, width = genomes.states.shape
         n_latents = self.n_latents(derived)
-        flips = np.concatenate([np.zeros((1, width), np.uint64), pack(np.eye(n_latents, dtype=bool))])
+        single = pack(np.eye(n_latents, dtype=np.bool_))
+        flips = np.concatenate([np.zeros((1, width), np.uint64), single])
         flipped = genomes.states[:, :, None] ^ flips  # the state itself, then each flip
         flipped = flipped.reshape(n_rows, -1, width)
         out = np.empty(flipped.shape[:2])
@@ -143,22 +144,63 @@ class Model(ABC):
         out = out.reshape(n_rows, n_genomes, n_latents + 1)
         return out[:, :, 1:] - out[:, :, :1]
 
+    def initialize(
+        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+    ) -> Any:
+        """Parameters to start from."""
+        raise self._undefined("initialize")
+
+    def empty_statistics(self, params: Any) -> Any:
+        """Statistics of no rows: a NamedTuple, maybe nested, of arrays that add."""
+        raise self._undefined("empty_statistics")
+
+    def accumulate(
+        self, stats: Any, params: Any, derived: Any, rows: Any, posterior: Posterior
+    ) -> None:
+        """Add the statistics of a block of rows to `stats`, in place."""
+        raise self._undefined("accumulate")
+
+    def update(self, params: Any, stats: Any) -> Any:
+        """The M-step."""
+        raise self._undefined("update")
+
+    def reconstruct(
+        self, params: Any, derived: Any, rows: Any, posterior: Posterior
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Posterior mean and variance of the noise-free data of a block of rows."""
+        raise self._undefined("reconstruct")
+
+    def codes(
+        self, params: Any, derived: Any, rows: Any, posterior: Posterior
+    ) -> NDArray[np.float64]:
+        """Posterior mean of the latents of a block of rows."""
+        raise self._undefined("codes")
+
+    def sample(
+        self, params: Any, n: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """n rows of data and their states."""
+        raise self._undefined("sample")
+
+    def _undefined(self, name: str) -> TypeError:
+        return TypeError(f"{type(self).__name__} must define {name} for this; it does not.")
+
     def prior(self, params: Any) -> Prior:
         """What the model expects of a row of which nothing was observed."""
-        raise TypeError(f"{type(self).__name__} does not define its prior.")
+        raise self._undefined("prior")
 
     @property
     def guarded(self) -> bool:
         """Whether `update` may lower the bound.
 
-        EM then takes it only if the bound does not fall by it, else `fallback_update`, which must be
-        certain not to lower it.
+        EM then takes it only if the bound does not fall by it, else `fallback_update`, which must
+        be certain not to lower it.
         """
         return False
 
     def fallback_update(self, params: Any, stats: Any) -> Any:
         """The update of a guarded model to fall back on."""
-        raise TypeError(f"{type(self).__name__} is guarded and defines no fallback_update.")
+        raise self._undefined("fallback_update")
 
 
 def add_statistics(total: Any, more: Any) -> None:

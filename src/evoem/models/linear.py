@@ -275,8 +275,9 @@ def accumulate(stats: LinearStats, moments: Moments, rows: Rows, W: Any, printed
     stats.data_square[...] += scalars[1]
 
 
-def empty_stats(n_latents: int, n_features: int, printed: bool) -> LinearStats:
-    """Statistics of no rows."""
+def empty_stats(W: NDArray[np.float64], printed: bool) -> LinearStats:
+    """Statistics of no rows, for a dictionary like W."""
+    n_latents, n_features = W.shape
     return LinearStats(
         np.zeros(()),
         np.zeros(()),
@@ -312,13 +313,13 @@ def update_dictionary(
             pull *= 100
     new = np.ascontiguousarray(linalg.cho_solve(system, stats.cross + pull * W))  # appendix D: W
     residual = stats.data_square - 2 * np.vdot(new, stats.cross) + np.vdot(second @ new, new)
-    return new, noise_variance(stats, residual)
+    return new, noise_variance(stats, float(residual))
 
 
 def noise_variance(stats: LinearStats, residual: float) -> float:
     """σ² from a sum of squared residuals (appendix D)."""
     floor = NOISE_FLOOR * float(stats.data_square)
-    return max(float(residual), floor, np.finfo(float).tiny) / float(stats.n_observed)
+    return max(residual, floor, np.finfo(float).tiny) / float(stats.n_observed)
 
 
 def clip_probabilities(
@@ -339,7 +340,7 @@ def _reconstruct(offsets, squares, members, first, second, W, mean, variance):
             for d in range(D):
                 mean[r, d] += first[u] * W[members[u], d]  # eqs. 33 and 37: W_d ⟨c⟩
         for d in range(D):
-            variance[r, d] = -mean[r, d] ** 2
+            variance[r, d] = -(mean[r, d] ** 2)
         for u in range(n):
             for v in range(u + 1):
                 g, h = members[begin + u], members[begin + v]
@@ -371,17 +372,14 @@ def codes(moments: Moments, n_rows: int, n_latents: int) -> NDArray[np.float64]:
     return out
 
 
-def observe(
-    c: NDArray[np.float64], params: Any, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def observe(c: NDArray[np.float64], params: Any, rng: np.random.Generator) -> NDArray[np.float64]:
     """Noisy data y ~ N(W c, σ² 1)."""
-    clean = c @ params.components
-    return clean + np.sqrt(params.noise_variance) * rng.standard_normal(clean.shape)
+    clean: NDArray[np.float64] = c @ params.components
+    sigma = float(np.sqrt(params.noise_variance))
+    return clean + sigma * rng.standard_normal(clean.shape)
 
 
-def observed_moments(
-    X: NDArray[np.floating], observed: Mask
-) -> tuple[NDArray[np.float64], float]:
+def observed_moments(X: NDArray[np.floating], observed: Mask) -> tuple[NDArray[np.float64], float]:
     """Mean of each feature, and their variance averaged over the features, of observed values.
 
     Features seen at most once have no variance; if that leaves none, as with a single row, the
@@ -393,7 +391,8 @@ def observed_moments(
     overall = sums.sum() / counts.sum()
     mean = np.where(counts > 0, sums / np.maximum(counts, 1), overall)
     squares = np.square(X - mean, dtype=np.float64).sum(0, where=seen)
-    variance = float((squares / np.maximum(counts, 1))[counts > 1].mean()) if counts.max() > 1 else 0.0
+    often = counts > 1
+    variance = float((squares[often] / counts[often]).mean()) if often.any() else 0.0
     if variance == 0.0:
         variance = float(np.square(X[seen] - overall, dtype=np.float64).mean())
     return mean, variance
@@ -455,11 +454,12 @@ class LinearModel(Model):
 
     def empty_statistics(self, params: Any) -> Any:
         """Statistics of no rows."""
-        return empty_stats(*params.components.shape, self.printed)
+        return empty_stats(params.components, self.printed)
 
     def linear_part(self, stats: Any) -> LinearStats:
         """Those that all linear models have."""
-        return stats  # type: ignore[no-any-return]
+        own: LinearStats = stats
+        return own
 
     def _each_part(
         self,

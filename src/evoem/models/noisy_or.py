@@ -6,8 +6,8 @@
 | π | `activation_probs` (H,) |
 | N_d(s) | probability that y_d is on |
 
-There is no leak: with no latent active every y_d is off, so s = 0 is impossible (log-joint -inf) for
-data with anything on.
+There is no leak: with no latent active every y_d is off, so s = 0 is impossible (log-joint -inf)
+for data with anything on.
 """
 
 from typing import NamedTuple
@@ -51,9 +51,9 @@ class Derived(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The dimensions that are on in each row, and what active latents cost in those that are off."""
+    """The dimensions that are on in each row, and what latents cost in those that are off."""
 
-    off_costs: NDArray[np.float64]  # (n_rows, H)  Σ over observed y_d = 0 of log(1 - W_dh)
+    off_costs: NDArray[np.floating]  # (n_rows, H)  Σ over observed y_d = 0 of log(1 - W_dh)
     on: NDArray[np.int64]  # (n_rows, D): first the dimensions with y_d = 1
     n_on: NDArray[np.int64]
     observed: NDArray[np.bool_]  # (n_rows, D), or (0, D)
@@ -92,9 +92,7 @@ def _none_of(off, active, k, n, product):
 
 
 @kernel
-def _log_joints(
-    off, logits, log_prior, off_costs, on, n_on, states, out, starts, stops
-):
+def _log_joints(off, logits, log_prior, off_costs, on, n_on, states, out, starts, stops):
     H, D = off.shape
     active = np.empty(H, np.int64)
     product = np.empty(D)

@@ -14,8 +14,8 @@ follows from one k×k system (k active latents), whatever D is:
     M = 1 + Rᵀ (W_sᵀ W_s / σ²) R,    η = Rᵀ W_sᵀ y / σ² + t,
     log p(s, y) = … - ½ log|M| + ½ ηᵀ M⁻¹ η - ½ tᵀt,    u | s, y ~ N(M⁻¹ η, M⁻¹).
 
-M is never nearly singular, also as Ψ vanishes. For a diagonal Ψ, R is diagonal too and goes into the
-dictionary: V = W √ψ / σ.
+M is never nearly singular, also as Ψ vanishes. For a diagonal Ψ, R is diagonal too and goes into
+the dictionary: V = W √ψ / σ.
 """
 
 from typing import NamedTuple
@@ -459,7 +459,7 @@ class SpikeSlabModel(LinearModel):
     def empty_statistics(self, params: SpikeSlabParams) -> SpikeSlabStats:
         size = len(params.components) if params.slab_covariance.ndim == 2 else 0
         return SpikeSlabStats(
-            linear.empty_stats(*params.components.shape, self.printed),
+            linear.empty_stats(params.components, self.printed),
             np.zeros((size, size)),
             np.zeros((size, size)),
             np.zeros(size),
@@ -485,7 +485,7 @@ class SpikeSlabModel(LinearModel):
         components, noise = linear.update_dictionary(sums, params.components)
         if self.printed:
             outer = linear.symmetric(sums.outer)
-            explained = np.vdot(outer @ components, components)
+            explained = float(np.vdot(outer @ components, components))
             noise = linear.noise_variance(sums, float(sums.data_square) - explained)
         pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # appendix D: π
         if params.slab_covariance.ndim == 2 and not self.printed:
