@@ -257,6 +257,8 @@ def measure_setting(
     add_speed_ups(by_threads)
     plain = compare_with_plain(setting, X, state)
     return {
+        "model": type(setting.model).__name__,
+        "options": vars(setting.model),
         "rows": len(X),
         "n_features": X.shape[1],
         "n_latents": setting.n_latents,
@@ -391,7 +393,7 @@ def parse_arguments() -> argparse.Namespace:
         "--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names)
     )
     parser.add_argument(
-        "--rows", type=int, default=20_000, help="patches; twice as many for memory (%(default)s)"
+        "--rows", type=int, default=20_000, help="patches (%(default)s); twice as many for memory"
     )
     parser.add_argument(
         "--repeats", type=int, default=5, help="timed iterations per number of threads"

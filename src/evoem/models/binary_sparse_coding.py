@@ -31,6 +31,7 @@ class Derived(NamedTuple):
     """V = W/σ, its Gram matrix, and the prior's log-odds."""
 
     scaled: NDArray[np.floating]
+    projector: NDArray[np.floating]  # V / σ
     gram: NDArray[np.floating]
     logits: NDArray[np.float64]
     noise_variance: float
@@ -44,14 +45,15 @@ def _log_joints(
 ):
     H, D = scaled.shape
     active = np.empty(H, np.int64)
-    slots = np.full(H, -1)
-    members = np.empty(H, np.int64)
-    n_members = 0
-    known = np.empty(H * (H + 1) // 2 if len(observed) else 0)
-    local = np.empty(H * H if len(observed) else 0)
-    seen = np.empty(D, scaled.dtype)
+    if observed is not None:
+        slots = np.full(H, -1)
+        members = np.empty(H, np.int64)
+        n_members = 0
+        known = np.empty(H * (H + 1) // 2)
+        local = np.empty(H * H)
+        seen = np.empty(D, scaled.dtype)
     for r in range(states.shape[0]):
-        if not complete[r]:
+        if observed is not None:
             for d in range(D):
                 seen[d] = observed[r, d]
             n_members = linear.reset_observed_gram(slots, members, n_members)
@@ -59,22 +61,22 @@ def _log_joints(
             k = active_latents(states, r, m, active)
             # Appendix A: log-odds·|s| - |y - W s|² / 2σ², with the square multiplied out.
             value = base[r]
-            if complete[r]:
+            for i in range(k):
+                value += logits[active[i]] + projections[r, active[i]]
+            if observed is None or complete[r]:
                 for i in range(k):
                     h = active[i]
-                    inner = 0.5 * gram[h, h]
+                    value -= 0.5 * gram[h, h]
                     for j in range(i):
-                        inner += gram[h, active[j]]
-                    value += logits[active[i]] + projections[r, active[i]] - inner
-            else:
+                        value -= gram[h, active[j]]
+            elif observed is not None:
                 n_members = linear.fill_observed_gram(
                     scaled, seen, active, k, slots, members, n_members, known, local
                 )
                 for i in range(k):
-                    inner = 0.5 * local[i * k + i]
+                    value -= 0.5 * local[i * k + i]
                     for j in range(i):
-                        inner += local[i * k + j]
-                    value += logits[active[i]] + projections[r, active[i]] - inner
+                        value -= local[i * k + j]
             out[r, m] = value
 
 
@@ -115,10 +117,12 @@ class BinarySparseCodingModel(LinearModel):
     """
 
     def prepare(self, params: BinarySparseCodingParams, dtype: DTypeLike) -> Derived:
-        scaled = params.components / np.sqrt(params.noise_variance)
+        sigma = np.sqrt(params.noise_variance)
+        scaled = params.components / sigma
         pi = params.activation_probs
         return Derived(
             scaled.astype(dtype),
+            (scaled / sigma).astype(dtype),
             (scaled @ scaled.T).astype(dtype),
             np.log(pi / (1 - pi)),
             float(params.noise_variance),

@@ -42,7 +42,7 @@ class Moments(NamedTuple):
 
 def slice_rows(rows: Any, part: slice) -> Any:
     """The same NamedTuple of arrays for some of the rows."""
-    return type(rows)(*(field[part] for field in rows))
+    return type(rows)(*(None if field is None else field[part] for field in rows))
 
 
 class LinearStats(NamedTuple):
@@ -65,6 +65,15 @@ def row_products(X: NDArray[np.floating], matrix: NDArray[np.floating]) -> NDArr
     if padding:
         X = np.concatenate([X, np.zeros((padding, X.shape[1]), X.dtype)])
     return (X @ matrix.T)[:n_rows]
+
+
+@inlined
+def gather(gram, active, k, out):
+    """Inner products of the active latents of a state: the lower triangle of a k×k matrix."""
+    for i in range(k):
+        h = active[i]
+        for j in range(i + 1):
+            out[i * k + j] = gram[h, active[j]]
 
 
 @inlined
@@ -149,34 +158,32 @@ class Rows(NamedTuple):
     constants: NDArray[np.float64]  # (n_rows,)  C(Θ) of appendix A
     complete: NDArray[np.bool_]  # (n_rows,)  nothing is missing
     X: NDArray[np.floating]  # zeros where missing
-    observed: NDArray[np.bool_]  # (n_rows, D), or (0, D) if nothing is missing anywhere
+    observed: Mask  # (n_rows, D), None if nothing is missing anywhere
 
 
 def prepare_rows(
-    scaled: NDArray[np.floating],
+    projector: NDArray[np.floating],
     noise_variance: float,
     constant_variance: float,
     log_prior: float,
     X: NDArray[np.floating],
     observed: Mask,
 ) -> Rows:
-    """Rows for the scaled dictionary V: projections X Vᵀ / σ.
+    """Rows for a projector V / σ, V the scaled dictionary: projections X Vᵀ / σ.
 
     `constant_variance` is the variance that the model counts to C(Θ): σ² or one (appendix A).
     """
     n_rows, n_features = X.shape
-    sigma = np.sqrt(noise_variance)
     squares = np.einsum("nd,nd->n", X, X, dtype=np.float64)
     if observed is None:
         counts = np.full(n_rows, float(n_features))
         complete = np.ones(n_rows, np.bool_)
-        observed = np.empty((0, n_features), np.bool_)
     else:
         counts = observed.sum(1).astype(np.float64)
         complete = counts == n_features
     log_density = -0.5 * counts * np.log(2 * np.pi * noise_variance)
     return Rows(
-        row_products(X, scaled * scaled.dtype.type(1.0 / sigma)),
+        row_products(X, projector),
         log_prior + log_density - 0.5 * squares / noise_variance,
         log_prior - 0.5 * counts * np.log(2 * np.pi * constant_variance),
         complete,
@@ -239,30 +246,31 @@ def _accumulate(
             if printed:
                 for v in range(u + 1):
                     outer[h, members[begin + v]] += weight * first[begin + v]
-        if complete[r]:
+        if observed is None or complete[r]:
             scalars[0] += D
             continue
-        for d in range(D):
-            scalars[0] += observed[r, d]
-        # A missing y_d is one more latent, ⟨y_d cᵀ⟩ = W_d ⟨c cᵀ⟩. The printed way puts in the
-        # estimate W_d ⟨c⟩ as if it had been observed.
-        for u in range(n):
-            h = members[begin + u]
-            expected[:] = 0.0
-            for v in range(n):
-                g = members[begin + v]
-                weight = second[matrix + max(u, v) * n + min(u, v)]
-                if v <= u:
-                    sum_second[h, g] += weight
-                if printed:
-                    weight = first[begin + u] * first[begin + v]
-                if weight != 0.0:  # most pairs of members are active in no state together
-                    for d in range(D):
-                        expected[d] += weight * W[g, d]
+        if observed is not None:  # said again for the compiler, which then leaves this part out
             for d in range(D):
-                if not observed[r, d]:
-                    cross[h, d] += expected[d]
-                    scalars[1] += W[h, d] * expected[d]
+                scalars[0] += observed[r, d]
+            # A missing y_d is one more latent, ⟨y_d cᵀ⟩ = W_d ⟨c cᵀ⟩. The printed way puts in the
+            # estimate W_d ⟨c⟩ as if it had been observed.
+            for u in range(n):
+                h = members[begin + u]
+                expected[:] = 0.0
+                for v in range(n):
+                    g = members[begin + v]
+                    weight = second[matrix + max(u, v) * n + min(u, v)]
+                    if v <= u:
+                        sum_second[h, g] += weight
+                    if printed:
+                        weight = first[begin + u] * first[begin + v]
+                    if weight != 0.0:  # most pairs of members are active in no state together
+                        for d in range(D):
+                            expected[d] += weight * W[g, d]
+                for d in range(D):
+                    if not observed[r, d]:
+                        cross[h, d] += expected[d]
+                        scalars[1] += W[h, d] * expected[d]
 
 
 def accumulate(stats: LinearStats, moments: Moments, rows: Rows, W: Any, printed: bool) -> None:
@@ -398,9 +406,9 @@ def observed_moments(X: NDArray[np.floating], observed: Mask) -> tuple[NDArray[n
     return mean, variance
 
 
-def nothing_observed(observed: NDArray[np.bool_]) -> NDArray[np.int64]:
+def nothing_observed(observed: Mask) -> NDArray[np.int64]:
     """Rows without any observed value; their posterior is the prior, and known exactly."""
-    return np.flatnonzero(~observed.any(1))
+    return np.empty(0, np.int64) if observed is None else np.flatnonzero(~observed.any(1))
 
 
 class LinearModel(Model):
@@ -435,7 +443,7 @@ class LinearModel(Model):
 
     def prepare_rows(self, derived: Any, X: NDArray[np.floating], observed: Mask) -> Rows:
         return prepare_rows(
-            derived.scaled,
+            derived.projector,
             derived.noise_variance,
             self.constant_variance(derived),
             derived.log_prior,

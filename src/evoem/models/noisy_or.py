@@ -56,7 +56,7 @@ class Rows(NamedTuple):
     off_costs: NDArray[np.floating]  # (n_rows, H)  Σ over observed y_d = 0 of log(1 - W_dh)
     on: NDArray[np.int64]  # (n_rows, D): first the dimensions with y_d = 1
     n_on: NDArray[np.int64]
-    observed: NDArray[np.bool_]  # (n_rows, D), or (0, D)
+    observed: Mask  # (n_rows, D), None if nothing is missing anywhere
 
 
 class NoisyOrStats(NamedTuple):
@@ -137,7 +137,7 @@ def _statistics(
         is_on[:] = 0.0
         for j in range(n_on[r]):
             is_on[on[r, j]] = 1.0
-        if len(observed):
+        if observed is not None:
             for d in range(D):
                 seen[d] = observed[r, d]
         for m in range(states.shape[1]):
@@ -238,13 +238,11 @@ class NoisyOrModel(Model):
         )
 
     def prepare_rows(self, derived: Derived, X: NDArray[np.floating], observed: Mask) -> Rows:
-        n_rows, n_features = X.shape
+        n_rows = len(X)
         on = np.empty(X.shape, np.int64)
         n_on = np.empty(n_rows, np.int64)
         _list_on(X, on, n_on)
         is_off = X == 0 if observed is None else (X == 0) & observed
-        if observed is None:
-            observed = np.empty((0, n_features), np.bool_)
         costs = row_products(is_off.astype(np.float64), derived.log_off)
         return Rows(costs, on, n_on, observed)
 

@@ -52,11 +52,12 @@ class Derived(NamedTuple):
     """The scaled dictionary V, its Gram matrix, and what each active latent adds."""
 
     scaled: NDArray[np.floating]  # W √ψ / σ, or W / σ with a full Ψ
+    projector: NDArray[np.floating]  # V / σ
     gram: NDArray[np.floating]  # V Vᵀ
     bias: NDArray[np.float64]  # log-odds, less t²/2 with a diagonal Ψ
     shift: NDArray[np.float64]  # t = μ/√ψ with a diagonal Ψ, μ with a full one
     spread: NDArray[np.float64]  # √ψ (H,), unused with a full Ψ
-    covariance: NDArray[np.float64]  # a full Ψ, else (0, 0)
+    covariance: NDArray[np.float64] | None  # a full Ψ
     noise_variance: float
     log_prior: float
     expected_active: float
@@ -177,7 +178,7 @@ def invert_triangle(R, k, N):
 
 
 @inlined
-def _transform_full(local, u, R, t, N, Q, gradient, k):
+def transform_full(local, u, R, t, N, Q, gradient, k):
     """From u to z = R u for a full Ψ, and the terms of the gradients of Ψ and μ.
 
     `local` is ⟨u uᵀ⟩ by its lower triangle and becomes ⟨z zᵀ⟩ = R ⟨u uᵀ⟩ Rᵀ, `u` becomes ⟨z⟩, Q is
@@ -226,24 +227,30 @@ def _transform_full(local, u, R, t, N, Q, gradient, k):
         u[i] = total
 
 
+# `observed` and `covariance` are None where nothing is missing and Ψ is diagonal; the compiler then
+# leaves out what they would need.
+
+
 @kernel
 def _log_joints(
     V, gram, bias, shift, covariance, projections, base, complete, observed,
     states, out, starts, stops,
 ):  # fmt: skip
     H, D = V.shape
-    full = len(covariance) > 0
     active = np.empty(H, np.int64)
-    slots = np.full(H, -1)
-    members = np.empty(H, np.int64)
-    n_members = 0
-    known = np.empty(H * (H + 1) // 2 if len(observed) else 0)
-    seen = np.empty(D, V.dtype)
     room = 16  # active latents there is room for; most states have few
-    local, L, R = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-    eta, v, t, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
+    local, L = np.empty(room**2), np.empty(room**2)
+    eta, v, inverse = np.empty(H), np.empty(H), np.empty(H)
+    if covariance is not None:
+        R, t = np.empty(room**2), np.empty(H)
+    if observed is not None:
+        slots = np.full(H, -1)
+        members = np.empty(H, np.int64)
+        n_members = 0
+        known = np.empty(H * (H + 1) // 2)
+        seen = np.empty(D, V.dtype)
     for r in range(states.shape[0]):
-        if not complete[r]:
+        if observed is not None:
             for d in range(D):
                 seen[d] = observed[r, d]
             n_members = linear.reset_observed_gram(slots, members, n_members)
@@ -251,21 +258,20 @@ def _log_joints(
             k = active_latents(states, r, m, active)
             if k > room:
                 room = min(2 * k, H)
-                local, L, R = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+                local, L = np.empty(room**2), np.empty(room**2)
+                if covariance is not None:
+                    R = np.empty(room**2)
             value = base[r]
             for i in range(k):
                 value += bias[active[i]]
                 eta[i] = projections[r, active[i]]
-            if complete[r]:
-                for i in range(k):
-                    h = active[i]
-                    for j in range(i + 1):
-                        local[i * k + j] = gram[h, active[j]]
-            else:
+            if observed is None or complete[r]:
+                linear.gather(gram, active, k, local)
+            elif observed is not None:
                 n_members = linear.fill_observed_gram(
                     V, seen, active, k, slots, members, n_members, known, local
                 )
-            if full:
+            if covariance is not None:
                 value += whiten(covariance, shift, active, k, local, eta, R, t)
             else:
                 for i in range(k):
@@ -280,25 +286,26 @@ def _moments(
     sum_second, coactivation, curvature, pull,
 ):  # fmt: skip
     H, D = V.shape
-    full = len(covariance) > 0
     active = np.empty(H, np.int64)
     places = np.empty(H, np.int64)
-    slots = np.full(H, -1)
-    met = np.empty(H, np.int64)
-    n_met = 0
-    known = np.empty(H * (H + 1) // 2 if len(observed) else 0)
-    seen = np.empty(D, V.dtype)
     room = 16  # active latents there is room for; most states have few
     local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-    R, Q = np.empty(room**2), np.empty(room**2)
-    eta, v, u, t, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H), np.empty(H)
+    eta, v, u, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
+    if covariance is not None:
+        R, Q, t = np.empty(room**2), np.empty(room**2), np.empty(H)
+    if observed is not None:
+        slots = np.full(H, -1)
+        met = np.empty(H, np.int64)
+        n_met = 0
+        known = np.empty(H * (H + 1) // 2)
+        seen = np.empty(D, V.dtype)
     for r in range(states.shape[0]):
         begin, matrix = offsets[r], squares[r]
         n = offsets[r + 1] - begin
         keep = squares[r + 1] > matrix
         for i in range(n):
             places[members[begin + i]] = i
-        if not complete[r]:
+        if observed is not None:
             for d in range(D):
                 seen[d] = observed[r, d]
             n_met = linear.reset_observed_gram(slots, met, n_met)
@@ -310,50 +317,48 @@ def _moments(
             if k > room:
                 room = min(2 * k, H)
                 local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-                R, Q = np.empty(room**2), np.empty(room**2)
+                if covariance is not None:
+                    R, Q = np.empty(room**2), np.empty(room**2)
             for i in range(k):
                 eta[i] = projections[r, active[i]]
-            if complete[r]:
-                for i in range(k):
-                    h = active[i]
-                    for j in range(i + 1):
-                        local[i * k + j] = gram[h, active[j]]
-            else:
+            if observed is None or complete[r]:
+                linear.gather(gram, active, k, local)
+            elif observed is not None:
                 n_met = linear.fill_observed_gram(
                     V, seen, active, k, slots, met, n_met, known, local
                 )
-            if full:
+            if covariance is not None:
                 whiten(covariance, shift, active, k, local, eta, R, t)
             else:
                 for i in range(k):
                     eta[i] += shift[active[i]]
             factorise(local, eta, k, L, inverse, v)
             invert(L, inverse, v, k, N, u)
-            # Second moment of u: M⁻¹ + u uᵀ, its lower triangle, over `local`.
             for i in range(k):
-                for j in range(i + 1):
+                scale = 1.0 if covariance is not None else spread[active[i]]
+                for j in range(i + 1):  # second moment of u: M⁻¹ + u uᵀ, its lower triangle
                     total = u[i] * u[j]
                     for p in range(i, k):
                         total += N[p * k + i] * N[p * k + j] * inverse[p]
+                    if covariance is None:
+                        total *= scale * spread[active[j]]
                     local[i * k + j] = total
-            if full:
-                _transform_full(local, u, R, t, N, Q, eta, k)
+            if covariance is not None:
+                transform_full(local, u, R, t, N, Q, eta, k)
             for i in range(k):
                 h = active[i]
-                scale = 1.0 if full else spread[h]
+                scale = 1.0 if covariance is not None else spread[h]
                 activation[begin + places[h]] += weight
                 first[begin + places[h]] += weight * scale * u[i]  # eq. 46
-                for j in range(i + 1):
-                    g = active[j]
-                    value = weight * local[i * k + j]  # eq. 47
-                    if not full:
-                        value *= scale * spread[g]
+                for j in range(i + 1):  # eq. 47
                     if keep:
-                        second[matrix + places[h] * n + places[g]] += value
+                        second[matrix + places[h] * n + places[active[j]]] += (
+                            weight * local[i * k + j]
+                        )
                     else:
-                        sum_second[h, g] += value
-            if full and len(pull) > 0:
-                for i in range(k):
+                        sum_second[h, active[j]] += weight * local[i * k + j]
+            if covariance is not None:
+                for i in range(k * (len(pull) > 0)):  # `pull` is empty where no sums are wanted
                     h = active[i]
                     pull[h] += weight * eta[i]
                     for j in range(i + 1):
@@ -390,17 +395,19 @@ class SpikeSlabModel(LinearModel):
 
     def prepare(self, params: SpikeSlabParams, dtype: DTypeLike) -> Derived:
         pi, psi = params.activation_probs, params.slab_covariance
-        scaled = params.components / np.sqrt(params.noise_variance)
+        sigma = np.sqrt(params.noise_variance)
+        scaled = params.components / sigma
         logits = np.log(pi / (1 - pi))
         if psi.ndim == 2:
             bias, shift, spread, covariance = logits, params.slab_means, np.empty(0), psi
         else:
             spread = np.sqrt(psi)
             shift = params.slab_means / spread
-            bias, covariance = logits - 0.5 * shift**2, np.empty((0, 0))
+            bias, covariance = logits - 0.5 * shift**2, None
             scaled = scaled * spread[:, None]
         return Derived(
             scaled.astype(dtype),
+            (scaled / sigma).astype(dtype),
             (scaled @ scaled.T).astype(dtype),
             bias,
             shift,
@@ -578,12 +585,13 @@ def update_full_slab(
     means = params.slab_means + shift
     if model.slab == "fixed":
         return means, psi
-    counts = np.maximum(linear.symmetric(stats.coactivation), np.finfo(float).tiny)
+    counts = linear.symmetric(stats.coactivation)
+    step -= counts * np.outer(shift, shift)
     prior = 1.0
     while prior < n:
-        weights = counts / (counts + prior)
-        np.fill_diagonal(weights, np.minimum(np.diag(counts), 1.0))
-        new = psi + weights * (step / counts - np.outer(shift, shift))
+        divisor = counts + prior
+        np.fill_diagonal(divisor, np.maximum(np.diag(counts), 1.0))
+        new = psi + step / divisor
         if is_positive_definite(new - MARGIN * np.diag(np.diag(new))):
             return means, 0.5 * (new + new.T)
         prior *= 4.0
