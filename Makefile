@@ -1,0 +1,41 @@
+# Everything runs in .venv, which is made on first use. Another Python: make test PYTHON=python3.12
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint benchmark clean
+
+help:
+	@echo "make demo       learn bars with the three models; text, and a picture in bars.png"
+	@echo "make test       lint, type check and tests"
+	@echo "make lint       ruff and mypy alone"
+	@echo "make benchmark  time per state, threads, memory"
+	@echo "make clean      remove .venv, caches and bars.png"
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "evoem needs Python 3.11 or later: set PYTHON, now $(PYTHON)." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "Python's venv module must work (Debian and Ubuntu: package python3-venv)." >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/bars.py
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest
+
+benchmark: $(READY)
+	$(BIN)/python benchmarks/speed.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis bars.png
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
