@@ -59,14 +59,27 @@ def _usable(folder: Path) -> bool:
         return False
 
 
+def temporary_cache_folder() -> Path:
+    """A folder of this user alone: nobody else may put code there that we would run."""
+    user = getattr(os, "getuid", int)()
+    folder = Path(tempfile.gettempdir()) / f"evoem-cache-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if hasattr(os, "getuid") and (found.st_uid != user or found.st_mode & 0o022):
+        raise PermissionError(f"{folder} belongs to somebody else")
+    return folder
+
+
 def kernel_cache_folder() -> Path | None:
     """Where this version's kernels are cached: None when no folder can be written to."""
     digest = sources_digest()
-    # The fall-back carries the user's id: a shared temporary folder must not mix users' code.
-    private = Path(tempfile.gettempdir()) / f"evoem-cache-{getattr(os, 'getuid', int)()}"
-    for base in (user_cache_folder(), private):
-        if _usable(base / digest):
-            return base / digest
+    for find in (user_cache_folder, temporary_cache_folder):
+        try:
+            folder = find() / digest
+        except (OSError, RuntimeError):  # no temporary folder, or a user without a home
+            continue
+        if _usable(folder):
+            return folder
     return None
 
 

@@ -368,6 +368,8 @@ def step(
                 bound - before,
                 partial(_evaluate, model, X, observed, state, part=part, n_jobs=n_jobs),
             )
+            if model.guarded:
+                evaluated += state.log_joints[part].size
             state = state._replace(params=params, current=current and len(parts) == 1)
     state = state._replace(
         iteration=state.iteration + 1, statistics=tuple(latest) if len(parts) > 1 else ()

@@ -85,8 +85,11 @@ def _fitness_sums(log_joints, r, start, stop, constant, sums):
 
 
 @inlined
-def _draw_from(sums, n, total, taken, streams, r):
-    """One index, by fitness, among those not taken; uniformly if none of them has any."""
+def _draw_from(sums, n, total, taken, log_joints, start, streams, r):
+    """One index, by fitness, among those not taken.
+
+    Uniformly if none of them has any fitness, and then among possible states as long as there are.
+    """
     if total > 0.0:
         for _ in range(REJECTIONS):
             u = next_float(streams, r) * total
@@ -101,16 +104,21 @@ def _draw_from(sums, n, total, taken, streams, r):
                 return low
     # Draws that were rejected leave the distribution over the others as it is.
     rest = 0.0
-    left = 0
+    possible, left = 0, 0
     for m in range(n):
         if not taken[m]:
             left += 1
+            possible += log_joints[r, start + m] > -np.inf
             rest += sums[m] - (sums[m - 1] if m > 0 else 0.0)
-    u = next_float(streams, r) * (rest if rest > 0.0 else left)
+    u = next_float(streams, r) * (rest if rest > 0.0 else possible if possible > 0 else left)
     last = -1
     for m in range(n):
         if not taken[m]:
-            weight = sums[m] - (sums[m - 1] if m > 0 else 0.0) if rest > 0.0 else 1.0
+            weight = 1.0
+            if rest > 0.0:
+                weight = sums[m] - (sums[m - 1] if m > 0 else 0.0)
+            elif possible > 0 and log_joints[r, start + m] == -np.inf:
+                weight = 0.0
             if weight > 0.0:
                 last = m
                 u -= weight
@@ -133,7 +141,7 @@ def _select_by_fitness(states, log_joints, starts, stops, constants, streams, ou
         taken[:n] = False
         total = _fitness_sums(log_joints, r, starts[r], stops[r], constants[r], sums)
         for p in range(counts[r]):
-            chosen = _draw_from(sums, n, total, taken, streams, r)
+            chosen = _draw_from(sums, n, total, taken, log_joints, starts[r], streams, r)
             taken[chosen] = True
             copy(states, r, starts[r] + chosen, out, r, p)
 

@@ -155,6 +155,8 @@ def improve(
     """
     n_latents = model.n_latents(derived)
     if n_latents < 63 and states.shape[1] == 2**n_latents:  # all states are kept: exact inference
+        if current:
+            return Improvement(0, 0)
         log_joints[:] = evaluate(model, derived, rows, states)
         return Improvement(log_joints.size, 0)
     pool = Pool(states, evolution.n_bred)
@@ -163,10 +165,12 @@ def improve(
         pool.log_joints[:, : states.shape[1]] = log_joints
     else:
         model.log_joints(derived, rows, population)
+    constants = np.empty(len(states))
+    constants[:] = model.log_constants(derived, rows)
     breeding = Breeding(
         n_latents=n_latents,
         streams=streams,
-        log_constants=model.log_constants(derived, rows),
+        log_constants=constants,
         expected_active=model.expected_active(derived),
         flip_gains=lambda genomes: model.flip_gains(derived, rows, genomes),
     )
@@ -174,4 +178,5 @@ def improve(
         population = pool.admit(breed(population, evolution, breeding))
         model.log_joints(derived, rows, population)
     replaced = keep_best(pool, states, log_joints)
-    return Improvement(int(pool.sizes.sum()), replaced)
+    known = log_joints.size if current else 0
+    return Improvement(int(pool.sizes.sum()) - known, replaced)

@@ -97,14 +97,14 @@ def clear(states, r, m):
 def copy_and_hash(source, r, m, target, s, n):
     """Copy the state `source[r, m]` to `target[s, n]`; its hash, best in the upper half.
 
-    The hash is a sum of products, which run in parallel.
+    The hash is a sum of products, which run in parallel, mixed once.
     """
     value = np.uint64(0)
     for i in range(source.shape[2]):
         word = source[r, m, i]
         target[s, n, i] = word
-        value += (word ^ (word >> np.uint64(32))) * _MULTIPLIERS[i & 63]
-    return value
+        value += word * _MULTIPLIERS[i & 63]
+    return (value ^ (value >> np.uint64(32))) * _MULTIPLIERS[0]
 
 
 @inlined

@@ -62,9 +62,10 @@ def _row_keys(X, observed, masked, out):
         for d in range(X.shape[1]):
             if masked and not observed[n, d]:
                 word = np.uint64(1)  # no finite double that is not denormal has these bits
+            elif X[n, d] == 0:
+                word = np.uint64(0)  # for both zeros
             else:
-                # + 0.0 makes the two zeros one value.
-                word = np.float64(X[n, d] + 0.0).view(np.uint64)
+                word = np.float64(X[n, d]).view(np.uint64)
             key = mix(key * MIX2 + word)
         out[n] = key
 

@@ -89,9 +89,9 @@ class Model(ABC):
     def expected_active(self, derived: Any) -> float:
         """Σ_h π_h, the prior's mean number of active latents."""
 
-    def log_constants(self, derived: Any, rows: Any) -> NDArray[np.float64]:
-        """C(Θ) of each row, which the fitness of parents leaves out (appendix A)."""
-        return np.zeros(len(rows[0]))
+    def log_constants(self, derived: Any, rows: Any) -> NDArray[np.float64] | float:
+        """C(Θ), of each row or of all, which the fitness of parents leaves out (appendix A)."""
+        return 0.0
 
     def log_joints(self, derived: Any, rows: Any, population: Population) -> None:
         """Fill in `population.log_joints` for the states of each row between start and stop."""
@@ -129,8 +129,8 @@ class Model(ABC):
     def flip_gains(self, derived: Any, rows: Any, genomes: Genomes) -> NDArray[np.float64]:
         """Change of the log-joint by each single flip: (n_rows, n_genomes, n_latents).
 
-        This default evaluates every flip; a model that can do better overrides it. Gains of places
-        past a row's count are undefined.
+        This default evaluates every flip; a model that can do better overrides it. A flip between
+        two impossible states gains nothing; gains past a row's count are zero.
         """
         n_rows, n_genomes, width = genomes.states.shape
         n_latents = self.n_latents(derived)
@@ -138,11 +138,12 @@ class Model(ABC):
         flips = np.concatenate([np.zeros((1, width), np.uint64), single])
         flipped = genomes.states[:, :, None] ^ flips  # the state itself, then each flip
         flipped = flipped.reshape(n_rows, -1, width)
-        out = np.empty(flipped.shape[:2])
+        out = np.zeros(flipped.shape[:2])
         stops = genomes.counts * (n_latents + 1)
         self.log_joints(derived, rows, Population(flipped, out, np.zeros_like(stops), stops))
         out = out.reshape(n_rows, n_genomes, n_latents + 1)
-        return out[:, :, 1:] - out[:, :, :1]
+        before, after = out[:, :, :1], out[:, :, 1:]
+        return np.subtract(after, before, out=np.zeros_like(after), where=after != before)
 
     def initialize(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator

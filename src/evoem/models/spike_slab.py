@@ -18,7 +18,7 @@ M is never nearly singular, also as Ψ vanishes. For a diagonal Ψ, R is diagona
 the dictionary: V = W √ψ / σ.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -64,12 +64,21 @@ class Derived(NamedTuple):
 
 
 class SpikeSlabStats(NamedTuple):
-    """Those of every linear model, and three more for a full Ψ, else empty."""
+    """Those of every linear model, and two more for a full Ψ, else empty."""
 
     linear: LinearStats
-    coactivation: NDArray[np.float64]  # (H, H)  Σ⟨s sᵀ⟩, lower triangle
-    curvature: NDArray[np.float64]  # (H, H)  Σ⟨Ψ_ss⁻¹ (T_s - Ψ_ss) Ψ_ss⁻¹⟩, lower triangle
+    pairs: NDArray[np.float64]  # (H, H, 2), lower triangles; together, for the cache
     pull: NDArray[np.float64]  # (H,)  Σ⟨Ψ_ss⁻¹ (z_s - μ_s)⟩
+
+    @property
+    def coactivation(self) -> NDArray[np.float64]:
+        """Σ⟨s sᵀ⟩."""
+        return linear.symmetric(self.pairs[:, :, 0])
+
+    @property
+    def curvature(self) -> NDArray[np.float64]:
+        """Σ⟨Ψ_ss⁻¹ (T_s - Ψ_ss) Ψ_ss⁻¹⟩, T_s = ⟨(z_s - μ_s)(z_s - μ_s)ᵀ⟩."""
+        return linear.symmetric(self.pairs[:, :, 1])
 
 
 # Matrices of the k active latents are flat, k×k, so that they stay together in the cache.
@@ -166,65 +175,50 @@ def invert(L, inverse, v, k, N, u):
 
 
 @inlined
-def invert_triangle(R, k, N):
-    """N = R⁻¹, both lower triangular."""
-    for j in range(k):
-        N[j * k + j] = 1.0 / R[j * k + j]
-        for i in range(j + 1, k):
-            total = 0.0
-            for p in range(j, i):
-                total -= R[i * k + p] * N[p * k + j]
-            N[i * k + j] = total / R[i * k + i]
-
-
-@inlined
-def transform_full(local, u, R, t, N, Q, gradient, k):
+def transform_full(local, u, R, G, projected, Q, curvature, gradient, k):
     """From u to z = R u for a full Ψ, and the terms of the gradients of Ψ and μ.
 
-    `local` is ⟨u uᵀ⟩ by its lower triangle and becomes ⟨z zᵀ⟩ = R ⟨u uᵀ⟩ Rᵀ, `u` becomes ⟨z⟩, Q is
-    Ψ_ss⁻¹ (T_s - Ψ_ss) Ψ_ss⁻¹ with T_s = ⟨(z - μ)(z - μ)ᵀ⟩, and `gradient` Ψ_ss⁻¹ ⟨z - μ⟩.
+    `local` is ⟨u uᵀ⟩ by its lower triangle and becomes ⟨z zᵀ⟩ = R ⟨u uᵀ⟩ Rᵀ, `u` becomes ⟨z⟩ = κ.
+    With G = W_sᵀ W_s / σ² and Λ the covariance of z given s and y,
+
+        gradient  = Ψ_ss⁻¹ ⟨z - μ⟩ = W_sᵀ y / σ² - G κ,
+        curvature = Ψ_ss⁻¹ ⟨(z - μ)(z - μ)ᵀ - Ψ_ss⟩ Ψ_ss⁻¹ = gradient gradientᵀ - G + G Λ G.
     """
     for i in range(k):
         for j in range(i):
             local[j * k + i] = local[i * k + j]
-    invert_triangle(R, k, N)
-    # R⁻¹ (T_s - Ψ_ss) R⁻ᵀ = ⟨u uᵀ⟩ - u tᵀ - t uᵀ + t tᵀ - 1; from the left by R⁻ᵀ, then the right.
-    for j in range(k):
-        for i in range(k):
-            total = 0.0
-            for p in range(i, k):
-                centred = local[p * k + j] + t[p] * t[j] - u[p] * t[j] - t[p] * u[j]
-                if p == j:
-                    centred -= 1.0
-                total += N[p * k + i] * centred
-            Q[i * k + j] = total
-    for i in range(k):
-        for j in range(k):  # in place: column j needs the columns from j on
-            total = 0.0
-            for p in range(j, k):
-                total += Q[i * k + p] * N[p * k + j]
-            Q[i * k + j] = total
-        total = 0.0
-        for p in range(i, k):
-            total += N[p * k + i] * (u[p] - t[p])
-        gradient[i] = total
     for j in range(k):  # R ⟨u uᵀ⟩, in place: row i needs the rows up to i
         for i in range(k - 1, -1, -1):
             total = 0.0
             for p in range(i + 1):
                 total += R[i * k + p] * local[p * k + j]
             local[i * k + j] = total
-    for i in range(k):  # (…) Rᵀ, in place: column j needs the columns up to j
-        for j in range(k - 1, -1, -1):
+    for i in range(k - 1, -1, -1):
+        for j in range(k - 1, -1, -1):  # (…) Rᵀ, in place: column j needs the columns up to j
             total = 0.0
             for p in range(j + 1):
                 total += local[i * k + p] * R[j * k + p]
             local[i * k + j] = total
-    for i in range(k - 1, -1, -1):  # R u
         total = 0.0
         for p in range(i + 1):
             total += R[i * k + p] * u[p]
         u[i] = total
+    for i in range(k):
+        total = projected[i]
+        for p in range(k):
+            total -= G[i * k + p] * u[p]
+        gradient[i] = total
+        for j in range(k):  # G Λ
+            total = 0.0
+            for p in range(k):
+                total += G[i * k + p] * (local[p * k + j] - u[p] * u[j])
+            Q[i * k + j] = total
+    for i in range(k):
+        for j in range(i + 1):
+            total = gradient[i] * gradient[j] - G[i * k + j]
+            for p in range(k):
+                total += Q[i * k + p] * G[p * k + j]
+            curvature[i * k + j] = total
 
 
 # `observed` and `covariance` are None where nothing is missing and Ψ is diagonal; the compiler then
@@ -283,7 +277,7 @@ def _log_joints(
 def _moments(
     V, gram, shift, spread, covariance, projections, complete, observed,
     offsets, squares, members, activation, first, second, states, weights, negligible,
-    sum_second, coactivation, curvature, pull,
+    sum_second, pairs, pull,
 ):  # fmt: skip
     H, D = V.shape
     active = np.empty(H, np.int64)
@@ -292,7 +286,8 @@ def _moments(
     local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
     eta, v, u, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
     if covariance is not None:
-        R, Q, t = np.empty(room**2), np.empty(room**2), np.empty(H)
+        R, Q, G = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+        t, projected = np.empty(H), np.empty(H)
     if observed is not None:
         slots = np.full(H, -1)
         met = np.empty(H, np.int64)
@@ -318,7 +313,7 @@ def _moments(
                 room = min(2 * k, H)
                 local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
                 if covariance is not None:
-                    R, Q = np.empty(room**2), np.empty(room**2)
+                    R, Q, G = np.empty(room**2), np.empty(room**2), np.empty(room**2)
             for i in range(k):
                 eta[i] = projections[r, active[i]]
             if observed is None or complete[r]:
@@ -328,6 +323,10 @@ def _moments(
                     V, seen, active, k, slots, met, n_met, known, local
                 )
             if covariance is not None:
+                for i in range(k):
+                    projected[i] = eta[i]
+                    for j in range(i + 1):
+                        G[i * k + j] = G[j * k + i] = local[i * k + j]
                 whiten(covariance, shift, active, k, local, eta, R, t)
             else:
                 for i in range(k):
@@ -344,7 +343,7 @@ def _moments(
                         total *= scale * spread[active[j]]
                     local[i * k + j] = total
             if covariance is not None:
-                transform_full(local, u, R, t, N, Q, eta, k)
+                transform_full(local, u, R, G, projected, Q, N, eta, k)
             for i in range(k):
                 h = active[i]
                 scale = 1.0 if covariance is not None else spread[h]
@@ -362,8 +361,8 @@ def _moments(
                     h = active[i]
                     pull[h] += weight * eta[i]
                     for j in range(i + 1):
-                        coactivation[h, active[j]] += weight
-                        curvature[h, active[j]] += weight * Q[i * k + j]
+                        pairs[h, active[j], 0] += weight
+                        pairs[h, active[j], 1] += weight * N[i * k + j]
 
 
 class SpikeSlabModel(LinearModel):
@@ -444,8 +443,7 @@ class SpikeSlabModel(LinearModel):
         stats: SpikeSlabStats | None,
     ) -> None:
         if stats is None:
-            none = np.empty((0, 0))
-            sums: tuple[NDArray[np.float64], ...] = none, none, none, np.empty(0)
+            sums: tuple[Any, ...] = np.empty((0, 0)), np.empty((0, 0, 2)), np.empty(0)
         else:
             sums = stats.linear.second, *stats[1:]
         _moments(
@@ -467,8 +465,7 @@ class SpikeSlabModel(LinearModel):
         size = len(params.components) if params.slab_covariance.ndim == 2 else 0
         return SpikeSlabStats(
             linear.empty_stats(params.components, self.printed),
-            np.zeros((size, size)),
-            np.zeros((size, size)),
+            np.zeros((size, size, 2)),
             np.zeros(size),
         )
 
@@ -550,7 +547,7 @@ def update_slab(
     if model.slab == "fixed":
         return means, params.slab_covariance
     if params.slab_covariance.ndim == 2:
-        pairs = linear.symmetric(stats.coactivation)
+        pairs = stats.coactivation
         ratio = linear.symmetric(sums.second) / np.where(pairs > 0, pairs, 1.0)
         ratio = np.where(pairs > 0, ratio - np.outer(means, means), params.slab_covariance)
         return means, positive_definite(ratio, means)
@@ -575,7 +572,7 @@ def update_full_slab(
     """
     sums = stats.linear
     psi, n = params.slab_covariance, float(sums.n_rows)
-    step = psi @ linear.symmetric(stats.curvature) @ psi
+    step = psi @ stats.curvature @ psi
     shift = psi @ stats.pull if model.learn_slab_means else np.zeros(len(psi))
     if cautious:
         means = params.slab_means + shift / n
@@ -585,7 +582,7 @@ def update_full_slab(
     means = params.slab_means + shift
     if model.slab == "fixed":
         return means, psi
-    counts = linear.symmetric(stats.coactivation)
+    counts = stats.coactivation
     step -= counts * np.outer(shift, shift)
     prior = 1.0
     while prior < n:
