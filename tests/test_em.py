@@ -360,3 +360,72 @@ def test_a_row_with_nothing_observed_gives_the_prior_mean():
         prior = problem.model.prior(problem.params)
         np.testing.assert_allclose(parts[-1][0][-1], prior.mean)
         np.testing.assert_allclose(parts[-1][1][-1], prior.variance)
+
+
+GOOD = np.zeros((5, 3)) + np.arange(3.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"X": np.ones((5, 3), int)}, "X must be a 2-D array of float32 or float64; got int64"),
+        ({"X": np.ones(5)}, "X must be a 2-D array of float32 or float64; got float64 of shape"),
+        ({"X": [[1.0]]}, "X must be a 2-D array of float32 or float64; got <class 'list'>"),
+        ({"X": np.ones((0, 3))}, "X must have at least one row; got the shape"),
+        ({"X": GOOD + np.nan}, "X must be finite, with missing values False in observed"),
+        ({"observed": np.ones((5, 3))}, "observed must be a boolean array or None; got"),
+        ({"observed": np.ones((5, 2), bool)}, "observed must have the shape of X"),
+        ({"seed": -1}, "seed must be an integer at least 0; got -1."),
+        ({"n_latents": 0}, "n_latents must be an integer at least 1; got 0."),
+        (
+            {"n_states": 9},
+            r"n_states must be an integer between 1 and 8 \(2\*\*n_latents\); got 9.",
+        ),
+    ],
+)
+def test_bad_arguments_of_init_get_one_sentence(changes, sentence):
+    arguments = {"X": GOOD, "n_latents": 3, "n_states": 4} | changes
+    with pytest.raises(ValueError, match=sentence):
+        em.init(make_problem("binary").model, arguments.pop("X"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"X": GOOD[:4]}, "X must have the 5 rows of the state; got 4."),
+        ({"evolution": Evolution(n_parents=0)}, "n_parents must be an integer at least 1; got 0."),
+        ({"evolution": Evolution(n_children=4)}, "n_children must be an integer between 1 and 3"),
+        (
+            {"evolution": Evolution(2, 2, mutation="none")},
+            "mutation must be one of 'uniform', 'sparse'",
+        ),
+        ({"batch_size": 0}, "batch_size must be an integer at least 1; got 0."),
+    ],
+)
+def test_bad_arguments_of_step_get_one_sentence(changes, sentence):
+    model = make_problem("binary").model
+    state = em.init(model, GOOD, n_latents=3, n_states=4)
+    arguments = {"X": GOOD, "evolution": Evolution(n_children=2)} | changes
+    with pytest.raises(ValueError, match=sentence):
+        em.step(model, arguments.pop("X"), state, arguments.pop("evolution"), **arguments)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+@pytest.mark.parametrize("name", ["binary", "spike_slab_diagonal", "spike_slab_full"])
+def test_the_unit_of_the_data_does_not_matter(name, unit):
+    problem = make_problem(name, N=50, missing=0.2, seed=40)
+    uniform = Evolution(3, 2, 2, "random")  # fitness has the unit's logarithm in it (appendix A)
+    results = []
+    for scale in (1.0, unit):
+        state = em.init(
+            problem.model,
+            scale * problem.X,
+            n_latents=4,
+            n_states=6,
+            observed=problem.observed,
+        )
+        scaled = problem._replace(X=scale * problem.X)
+        _, infos = run(scaled, state, uniform, iterations=8)
+        assert np.diff(bounds(infos)).min() > -1e-7
+        results.append(bounds(infos) + np.log(scale) * problem.observed.sum() / len(problem.X))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-6)

@@ -15,8 +15,8 @@ LAYERS = [
     {"report"},
     {"images"},
     {"estimators"},
-    {"validation"},
     {"em"},
+    {"validation"},
     {"posterior"},
     {"models", "evolution"},
     {"states"},
@@ -24,7 +24,7 @@ LAYERS = [
     {"compile"},
 ]
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
-MAY_VALIDATE = {"estimators", "cli", "images"}
+MAY_VALIDATE = {"estimators", "cli", "images", "em"}
 
 
 def layer_name(path):

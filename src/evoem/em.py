@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from evoem import posterior, states, streams
+from evoem import posterior, states, streams, validation
 from evoem.evolution import Evolution
 from evoem.models.base import Mask, Model, Posterior, add_statistics
 
@@ -185,9 +185,14 @@ def init(
     n_jobs : int
         Threads.
     """
+    validation.data(X, observed)
+    validation.finite(X)
+    validation.integer("seed", seed, 0)
     if params is None:
+        validation.integer("n_latents", n_latents, 1)
         params = model.initialize(X, observed, n_latents, np.random.default_rng(seed))
     H = len(params.activation_probs)
+    n_states = validation.n_states(n_states, H)
     if rows is None:
         rows = np.arange(len(X), dtype=np.uint64)
     first = np.empty((len(X), n_states, states.n_words(H)), np.uint64)
@@ -268,6 +273,7 @@ def _over_chunks(
     n_jobs: int,
 ) -> list[T]:
     """`function(derived, rows, chunk, log_joints)` of the chunks of a part, in their order."""
+    validation.data(X, observed)
     observed = _mask_of_missing(observed)
     derived = model.prepare(params, X.dtype)
 
@@ -345,6 +351,11 @@ def step(
     The arrays of `state` are overwritten.
     """
     started = time.perf_counter()
+    validation.data(X, observed)
+    validation.breeding(evolution, len(state.params.activation_probs))
+    validation.same_rows(X, state.states)
+    if batch_size is not None:
+        validation.integer("batch_size", batch_size, 1)
     observed = _mask_of_missing(observed)
     parts = split(len(X), len(X) if batch_size is None else batch_size)
     numbers = list(range(len(parts)))
@@ -430,6 +441,8 @@ def infer(
     what is found for a row does not depend on the others. By default `rows` are numbers made from
     the rows' content, see `streams.row_keys`.
     """
+    validation.data(X, observed)
+    validation.breeding(evolution, len(params.activation_probs))
     if rows is None:
         rows = streams.row_keys(X, observed)
     observed = _mask_of_missing(observed)

@@ -76,23 +76,56 @@ def evolution(
 ) -> Evolution:
     """Settings of the evolutionary algorithm; None takes the default that fits."""
     crossover = boolean("crossover", crossover)
-    if crossover and n_latents < 2:
-        raise ValueError(f"crossover=True needs n_latents of at least 2; got {n_latents}.")
-    least = 2 if crossover else 1
+    most_parents = max(n_states, 2) if crossover else n_states
     if n_parents is None:
-        n_parents = max(min(6, n_states), least)
-    elif not crossover or n_states > 1:
-        n_parents = integer("n_parents", n_parents, least, n_states, " (n_states)")
+        n_parents = min(6, most_parents)
     if n_children is None:
         n_children = min(5, n_latents)
-    return Evolution(
-        n_parents=n_parents,
-        n_children=integer("n_children", n_children, 1, n_latents, " (n_latents)"),
-        n_generations=integer("n_generations", n_generations, 1),
-        parents=choice("parents", parents, OPERATORS["parents"]),
-        mutation=choice("mutation", mutation, OPERATORS["mutation"]),
-        crossover=crossover,
-    )
+    integer("n_parents", n_parents, 1, most_parents, " (n_states)")
+    settings = Evolution(n_parents, n_children, n_generations, parents, mutation, crossover)
+    breeding(settings, n_latents)
+    return settings
+
+
+def breeding(evolution: Evolution, n_latents: int) -> None:
+    """Refuse settings of the evolutionary algorithm that cannot be carried out."""
+    integer("n_parents", evolution.n_parents, 2 if evolution.crossover else 1)
+    integer("n_children", evolution.n_children, 1, n_latents, " (n_latents)")
+    integer("n_generations", evolution.n_generations, 1)
+    choice("parents", evolution.parents, OPERATORS["parents"])
+    choice("mutation", evolution.mutation, OPERATORS["mutation"])
+    if evolution.crossover and n_latents < 2:
+        raise ValueError(f"crossover=True needs n_latents of at least 2; got {n_latents}.")
+
+
+def data(X: Any, observed: Mask) -> None:
+    """Refuse arrays that kernels would misread; cheap, for every call into the core."""
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
+        what = f"{X.dtype} of shape {X.shape}" if isinstance(X, np.ndarray) else repr(type(X))
+        raise ValueError(f"X must be a 2-D array of float32 or float64; got {what}.")
+    if not len(X):
+        raise ValueError(f"X must have at least one row; got the shape {X.shape}.")
+    if observed is None:
+        return
+    if not isinstance(observed, np.ndarray) or observed.dtype != np.bool_:
+        raise ValueError(f"observed must be a boolean array or None; got {type(observed)!r}.")
+    if observed.shape != X.shape:
+        raise ValueError(f"observed must have the shape of X, {X.shape}; got {observed.shape}.")
+
+
+def same_rows(X: NDArray[np.floating], states: NDArray[np.uint64]) -> None:
+    """Refuse data that a state was not made for."""
+    if len(X) != len(states):
+        raise ValueError(f"X must have the {len(states)} rows of the state; got {len(X)}.")
+
+
+def finite(X: NDArray[np.floating]) -> None:
+    """Refuse NaN and infinities: in the core missing values are a mask, with zeros in X."""
+    if not np.isfinite(X).all():
+        wrong = X[~np.isfinite(X)][0]
+        raise ValueError(
+            f"X must be finite, with missing values False in observed and zero here; got {wrong}."
+        )
 
 
 def split_missing(X: NDArray[np.floating]) -> tuple[NDArray[np.floating], Mask]:
