@@ -21,7 +21,7 @@ def recovery(request):
     setup, seed = request.param
     rng = np.random.default_rng(seed)
     truth = setup.truth(rng)
-    X, _ = setup.model.sample(truth, 1000, rng)
+    X, _ = setup.model.sample(truth, 800, rng)
     run = bars.learn(setup, X, seed=seed, starts=STARTS[setup.name], iterations=120)
     return SimpleNamespace(setup=setup, truth=truth, X=X, learnt=run.estimator)
 
@@ -41,7 +41,8 @@ def test_activation_probabilities_are_near_the_true_ones(recovery):
 
 def test_the_noise_variance_is_within_a_tenth(recovery):
     if recovery.setup.name == "noisy-OR":
-        pytest.skip("noisy-OR has no noise variance")
+        assert not hasattr(recovery.learnt, "noise_variance_")
+        return
     assert recovery.learnt.noise_variance_ == pytest.approx(1.0, rel=0.1)
 
 

@@ -24,7 +24,12 @@ config: Any = numba.config
 # Sums and products may be reordered, so that they vectorise; NaN and infinities keep their meaning,
 # because -inf is the log-joint of an impossible state and NaN marks values not yet computed.
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": FAST_MATH,
+    "no_cfunc_wrapper": True,  # nothing calls kernels from C; compiles faster
+}
 
 
 def sources_digest() -> str:
