@@ -74,7 +74,7 @@ def _list_active(packed, out, counts):
 @repeatable
 @given(boolean_states)
 def test_active_latents_are_listed_in_order(dense):
-    out = np.empty(dense.shape, np.int64)
+    out = np.empty((len(dense), dense.shape[1] + 1), np.int64)
     counts = np.empty(len(dense), np.int64)
     _list_active(states.pack(dense)[None], out, counts)
     for row, listed, count in zip(dense, out, counts, strict=True):

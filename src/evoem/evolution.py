@@ -258,7 +258,7 @@ def sparse_flip_probabilities(n_active, n_latents, expected_active):
 def _flip_sparsely(
     parents, n_parents, n_children, n_latents, expected_active, streams, out, counts
 ):
-    active = np.empty(n_latents, np.int64)
+    active = np.empty(n_latents + 1, np.int64)
     flipped = np.empty((1, 1, parents.shape[2]), np.uint64)
     for r in range(parents.shape[0]):
         c = 0

@@ -55,10 +55,18 @@ def n_words(n_latents: int) -> int:
 
 @inlined
 def active_latents(states, r, m, out):
-    """List the active latents of `states[r, m]`, ascending, into `out`; their number."""
+    """List the active latents of `states[r, m]`, ascending, into `out`; their number.
+
+    `out` needs room for one more than there can be: the first bit of each word is written before it
+    is known whether there is one, since a branch on that could not be predicted.
+    """
     k = 0
     for i in range(states.shape[2]):
         word = states[r, m, i]
+        lone = word & (~word + ONE)
+        out[k] = i * 64 + _POSITIONS[(lone * DE_BRUIJN) >> np.uint64(58)]
+        k += word != np.uint64(0)
+        word ^= lone
         while word != np.uint64(0):
             lone = word & (~word + ONE)
             out[k] = i * 64 + _POSITIONS[(lone * DE_BRUIJN) >> np.uint64(58)]

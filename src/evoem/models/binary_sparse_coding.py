@@ -44,7 +44,7 @@ def _log_joints(
     scaled, gram, logits, projections, base, complete, observed, states, out, starts, stops
 ):
     H, D = scaled.shape
-    active = np.empty(H, np.int64)
+    active = np.empty(H + 1, np.int64)
     if observed is not None:
         slots = np.full(H, -1)
         members = np.empty(H, np.int64)
@@ -85,7 +85,7 @@ def _moments(
     offsets, squares, members, activation, first, second, states, weights, negligible, sum_second
 ):
     H = sum_second.shape[0]
-    active = np.empty(H, np.int64)
+    active = np.empty(H + 1, np.int64)
     places = np.empty(H, np.int64)
     for r in range(states.shape[0]):
         begin, matrix = offsets[r], squares[r]

@@ -205,7 +205,7 @@ def moment_parts(
     offsets = np.empty(n_rows + 1, np.int64)
     squares = np.empty(n_rows + 1, np.int64)
     members = np.empty(n_rows * n_latents, np.int64)
-    scratch = np.empty(n_latents, np.int64), np.empty((1, 1, width), np.uint64)
+    scratch = np.empty(n_latents + 1, np.int64), np.empty((1, 1, width), np.uint64)
     _list_members(states, weights, negligible, keep, offsets, squares, members, *scratch)
     activation, first = np.zeros((2, offsets[-1]))
     room = max(MOMENT_ENTRIES, int(np.diff(squares).max()))

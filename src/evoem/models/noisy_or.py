@@ -94,7 +94,7 @@ def _none_of(off, active, k, n, product):
 @kernel
 def _log_joints(off, logits, log_prior, off_costs, on, n_on, states, out, starts, stops):
     H, D = off.shape
-    active = np.empty(H, np.int64)
+    active = np.empty(H + 1, np.int64)
     product = np.empty(D)
     compact = np.empty((H, D))  # 1 - W of the dimensions that are on in this row
     for r in range(states.shape[0]):
@@ -127,7 +127,7 @@ def _statistics(
     sum_activation, chances, causes, contrast,
 ):  # fmt: skip
     H, D = off.shape
-    active = np.empty(H, np.int64)
+    active = np.empty(H + 1, np.int64)
     product = np.empty(D)
     activation = np.empty(H)
     is_on = np.zeros(D)
@@ -169,7 +169,7 @@ def _statistics(
 @kernel
 def _reconstruct(off, states, weights, mean, variance):
     H, D = off.shape
-    active = np.empty(H, np.int64)
+    active = np.empty(H + 1, np.int64)
     product = np.empty(D)
     for r in range(states.shape[0]):
         mean[r] = 0.0
@@ -189,7 +189,7 @@ def _reconstruct(off, states, weights, mean, variance):
 
 @kernel
 def _codes(states, weights, out):
-    active = np.empty(out.shape[1], np.int64)
+    active = np.empty(out.shape[1] + 1, np.int64)
     for r in range(states.shape[0]):
         for m in range(states.shape[1]):
             for i in range(active_latents(states, r, m, active)):

@@ -8,14 +8,14 @@
 | μ | `slab_means` (H,) |
 | Ψ | `slab_covariance` (H, H) if full, else its diagonal (H,) |
 
-With Ψ_ss = R Rᵀ the slab of the active latents is z = R u, u ~ N(t, 1), t = R⁻¹ μ_s, and everything
-follows from one k×k system (k active latents), whatever D is:
+With Ψ_ss = R d Rᵀ, d diagonal, the slab of the active latents is z = R u, u ~ N(t, d), t = R⁻¹ μ_s,
+and everything follows from one k×k system (k active latents), whatever D is:
 
-    M = 1 + Rᵀ (W_sᵀ W_s / σ²) R,    η = Rᵀ W_sᵀ y / σ² + t,
-    log p(s, y) = … - ½ log|M| + ½ ηᵀ M⁻¹ η - ½ tᵀt,    u | s, y ~ N(M⁻¹ η, M⁻¹).
+    M = d⁻¹ + Rᵀ (W_sᵀ W_s / σ²) R,    η = Rᵀ W_sᵀ y / σ² + d⁻¹ t,
+    log p(s, y) = … - ½ log|M d| + ½ ηᵀ M⁻¹ η - ½ tᵀ d⁻¹ t,    u | s, y ~ N(M⁻¹ η, M⁻¹).
 
-M is never nearly singular, also as Ψ vanishes. For a diagonal Ψ, R is diagonal too and goes into
-the dictionary: V = W √ψ / σ.
+For a diagonal Ψ, R = √ψ goes into the dictionary, V = W √ψ / σ, and d = 1; M is then never nearly
+singular, also as Ψ vanishes.
 """
 
 from typing import Any, NamedTuple
@@ -85,10 +85,11 @@ class SpikeSlabStats(NamedTuple):
 
 
 @inlined
-def whiten(covariance, means, active, k, local, eta, R, t):
-    """With a full Ψ: R, t = R⁻¹ μ_s, Rᵀ G R over `local` = G, and Rᵀ p + t over `eta` = p.
+def whiten(covariance, means, active, k, local, eta, R, t, variances):
+    """With a full Ψ: R and d of Ψ_ss = R diag(d) Rᵀ, t = R⁻¹ μ_s; then d⁻¹ + Rᵀ G R less one over
+    `local` = G, and Rᵀ p + d⁻¹ t over `eta` = p. Returns -½ tᵀ d⁻¹ t.
 
-    The diagonal of R holds reciprocals while R is made, then what it should.
+    R is lower triangular with ones on its diagonal; above it stand the columns times d.
     """
     square = 0.0
     for i in range(k):
@@ -98,39 +99,39 @@ def whiten(covariance, means, active, k, local, eta, R, t):
         for j in range(i):
             total = covariance[h, active[j]]
             for p in range(j):
-                total -= R[i * k + p] * R[j * k + p]
-            total *= R[j * k + j]
-            R[i * k + j] = total
-            pivot -= total * total
-            shift -= total * t[j]
+                total -= R[p * k + i] * R[j * k + p]
+            R[j * k + i] = total
+            R[i * k + j] = total / variances[j]
+            pivot -= total * R[i * k + j]
+            shift -= R[i * k + j] * t[j]
             local[j * k + i] = local[i * k + j]  # G is given by its lower triangle
-        R[i * k + i] = 1.0 / np.sqrt(pivot)
-        t[i] = shift * R[i * k + i]
-        square += t[i] * t[i]
-    for i in range(k):
-        R[i * k + i] = 1.0 / R[i * k + i]
+        R[i * k + i] = 1.0
+        variances[i] = pivot
+        t[i] = shift
+        square += shift * shift / pivot
     for i in range(k):  # G R, in place: column j needs the columns from j on
         for j in range(k):
-            total = 0.0
-            for p in range(j, k):
+            total = local[i * k + j]
+            for p in range(j + 1, k):
                 total += local[i * k + p] * R[p * k + j]
             local[i * k + j] = total
     for i in range(k):  # Rᵀ (G R), in place: row i needs the rows from i on
         for j in range(i + 1):
-            total = 0.0
-            for p in range(i, k):
+            total = local[i * k + j]
+            for p in range(i + 1, k):
                 total += R[p * k + i] * local[p * k + j]
             local[i * k + j] = total
-        total = t[i]
-        for p in range(i, k):
+        local[i * k + i] += 1.0 / variances[i] - 1.0
+        total = eta[i] + t[i] / variances[i]
+        for p in range(i + 1, k):
             total += R[p * k + i] * eta[p]
         eta[i] = total
     return -0.5 * square
 
 
 @inlined
-def factorise(local, eta, k, L, inverse, v):
-    """L and d of M = 1 + `local` = L diag(d) Lᵀ, v = L⁻¹ η; ½ ηᵀ M⁻¹ η - ½ log|M|.
+def factorise(local, eta, k, L, inverse, v, variances):
+    """L and d of M = 1 + `local` = L diag(d) Lᵀ, v = L⁻¹ η; ½ ηᵀ M⁻¹ η - ½ log|M diag(variances)|.
 
     L has ones on its diagonal, which is not stored; `inverse` = 1/d. `local` is overwritten.
     """
@@ -147,7 +148,7 @@ def factorise(local, eta, k, L, inverse, v):
             L[i * k + j] = total * inverse[j]
             pivot -= total * L[i * k + j]
             z -= L[i * k + j] * v[j]
-        determinant *= pivot
+        determinant *= pivot * variances[i]  # never below one
         if determinant > LARGE:
             value -= 0.5 * np.log(determinant)
             determinant = 1.0
@@ -231,10 +232,10 @@ def _log_joints(
     states, out, starts, stops,
 ):  # fmt: skip
     H, D = V.shape
-    active = np.empty(H, np.int64)
+    active = np.empty(H + 1, np.int64)
     room = 16  # active latents there is room for; most states have few
     local, L = np.empty(room**2), np.empty(room**2)
-    eta, v, inverse = np.empty(H), np.empty(H), np.empty(H)
+    eta, v, inverse, variances = np.empty(H), np.empty(H), np.empty(H), np.ones(H)
     if covariance is not None:
         R, t = np.empty(room**2), np.empty(H)
     if observed is not None:
@@ -266,11 +267,11 @@ def _log_joints(
                     V, seen, active, k, slots, members, n_members, known, local
                 )
             if covariance is not None:
-                value += whiten(covariance, shift, active, k, local, eta, R, t)
+                value += whiten(covariance, shift, active, k, local, eta, R, t, variances)
             else:
                 for i in range(k):
                     eta[i] += shift[active[i]]
-            out[r, m] = value + factorise(local, eta, k, L, inverse, v)
+            out[r, m] = value + factorise(local, eta, k, L, inverse, v, variances)
 
 
 @kernel
@@ -280,11 +281,12 @@ def _moments(
     sum_second, pairs, pull,
 ):  # fmt: skip
     H, D = V.shape
-    active = np.empty(H, np.int64)
+    active = np.empty(H + 1, np.int64)
     places = np.empty(H, np.int64)
     room = 16  # active latents there is room for; most states have few
     local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-    eta, v, u, inverse = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
+    eta, v, u = np.empty(H), np.empty(H), np.empty(H)
+    inverse, variances = np.empty(H), np.ones(H)
     if covariance is not None:
         R, Q, G = np.empty(room**2), np.empty(room**2), np.empty(room**2)
         t, projected = np.empty(H), np.empty(H)
@@ -327,11 +329,11 @@ def _moments(
                     projected[i] = eta[i]
                     for j in range(i + 1):
                         G[i * k + j] = G[j * k + i] = local[i * k + j]
-                whiten(covariance, shift, active, k, local, eta, R, t)
+                whiten(covariance, shift, active, k, local, eta, R, t, variances)
             else:
                 for i in range(k):
                     eta[i] += shift[active[i]]
-            factorise(local, eta, k, L, inverse, v)
+            factorise(local, eta, k, L, inverse, v, variances)
             invert(L, inverse, v, k, N, u)
             for i in range(k):
                 scale = 1.0 if covariance is not None else spread[active[i]]
