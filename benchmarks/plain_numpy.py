@@ -180,7 +180,8 @@ class SpikeSlab:
         chosen = np.tril(slab.pairs)
         owner, i, j = np.nonzero(chosen)
         place = slab.active[owner, i], slab.active[owner, j]
-        np.add.at(stats.linear.second, place, weights[owner] * second[chosen])
+        sums = stats.pairs[:, :, 2] if self.full else stats.linear.second
+        np.add.at(sums, place, weights[owner] * second[chosen])
         coefficients = np.zeros(states.shape)
         coefficients[states] = slab.means[slab.real]
         _add_linear(stats.linear, self.X[n], weights @ states, weights @ coefficients)

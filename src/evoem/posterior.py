@@ -14,8 +14,8 @@ from evoem.models.base import Model
 from evoem.states import Population, States, copy
 
 # Rows are worked on a few at a time, so that what they need stays in the processor's cache.
-STATES_AT_ONCE = 40_000
-ROWS_AT_ONCE = 256
+STATES_AT_ONCE = 120_000
+ROWS_AT_ONCE = 512
 
 
 class Improvement(NamedTuple):

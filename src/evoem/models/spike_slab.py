@@ -30,10 +30,16 @@ from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
 from evoem.states import Population, active_latents
 
-# Slab variances, and eigenvalues of a full Ψ, stay above this share of the slab's second moment.
+# Slab variances, and eigenvalues of a full Ψ, stay above these shares of the slab's second moment;
+# the latter so far that Ψ is positive definite in single precision too.
 SLAB_FLOOR = 1e-8
-# A fast step of a full Ψ leaves at least this share of each variance unexplained by the others.
+EIGENVALUE_FLOOR = 1e-5
+# A fast step of a full Ψ is to leave this share of each variance unexplained by the others. It is
+# tried with growing caution: a pair of latents counts as seen together `prior` times more, then all
+# covariances shrink.
 MARGIN = 0.05
+CAUTION = ((3.0, 1.0), (10.0, 1.0), (30.0, 1.0), (100.0, 1.0), (100.0, 0.9), (100.0, 0.7),
+           (100.0, 0.4), (100.0, 0.0))  # fmt: skip
 # The product of pivots is turned into a logarithm before it can overflow.
 LARGE = 1e200
 
@@ -57,17 +63,21 @@ class Derived(NamedTuple):
     bias: NDArray[np.float64]  # log-odds, less t²/2 with a diagonal Ψ
     shift: NDArray[np.float64]  # t = μ/√ψ with a diagonal Ψ, μ with a full one
     spread: NDArray[np.float64]  # √ψ (H,), unused with a full Ψ
-    covariance: NDArray[np.float64] | None  # a full Ψ
+    tables: NDArray[np.floating] | None  # (H, H, 2): with a full Ψ, V Vᵀ and Ψ side by side
     noise_variance: float
     log_prior: float
     expected_active: float
 
 
 class SpikeSlabStats(NamedTuple):
-    """Those of every linear model, and two more for a full Ψ, else empty."""
+    """Those of every linear model, and two more for a full Ψ, else empty.
+
+    With a full Ψ the second moments are in `pairs`, not in `linear`: what belongs to a pair of
+    latents is side by side, for the cache.
+    """
 
     linear: LinearStats
-    pairs: NDArray[np.float64]  # (H, H, 2), lower triangles; together, for the cache
+    pairs: NDArray[np.float64]  # (H, H, 3), lower triangles: coactivation, curvature, second moment
     pull: NDArray[np.float64]  # (H,)  Σ⟨Ψ_ss⁻¹ (z_s - μ_s)⟩
 
     @property
@@ -89,22 +99,23 @@ def whiten(covariance, means, active, k, local, eta, R, t, variances):
     """With a full Ψ: R and d of Ψ_ss = R diag(d) Rᵀ, t = R⁻¹ μ_s; then d⁻¹ + Rᵀ G R less one over
     `local` = G, and Rᵀ p + d⁻¹ t over `eta` = p. Returns -½ tᵀ d⁻¹ t.
 
+    `covariance` = Ψ_ss, flat; of it and of G the lower triangle is used.
+
     R is lower triangular with ones on its diagonal; above it stand the columns times d.
     """
     square = 0.0
     for i in range(k):
-        h = active[i]
-        pivot = covariance[h, h]
-        shift = means[h]
+        pivot = covariance[i * k + i]
+        shift = means[active[i]]
         for j in range(i):
-            total = covariance[h, active[j]]
+            total = covariance[i * k + j]
             for p in range(j):
                 total -= R[p * k + i] * R[j * k + p]
             R[j * k + i] = total
             R[i * k + j] = total / variances[j]
             pivot -= total * R[i * k + j]
             shift -= R[i * k + j] * t[j]
-            local[j * k + i] = local[i * k + j]  # G is given by its lower triangle
+            local[j * k + i] = local[i * k + j]
         R[i * k + i] = 1.0
         variances[i] = pivot
         t[i] = shift
@@ -222,13 +233,23 @@ def transform_full(local, u, R, G, projected, Q, curvature, gradient, k):
             curvature[i * k + j] = total
 
 
-# `observed` and `covariance` are None where nothing is missing and Ψ is diagonal; the compiler then
+@inlined
+def gather_both(tables, active, k, local, covariance):
+    """G and Ψ of the active latents, all at once: most of the time goes into waiting for memory."""
+    for i in range(k):
+        h = active[i]
+        for j in range(i + 1):
+            local[i * k + j] = tables[h, active[j], 0]
+            covariance[i * k + j] = tables[h, active[j], 1]
+
+
+# `observed` and `tables` are None where nothing is missing and Ψ is diagonal; the compiler then
 # leaves out what they would need.
 
 
 @kernel
 def _log_joints(
-    V, gram, bias, shift, covariance, projections, base, complete, observed,
+    V, gram, bias, shift, tables, projections, base, complete, observed,
     states, out, starts, stops,
 ):  # fmt: skip
     H, D = V.shape
@@ -236,8 +257,8 @@ def _log_joints(
     room = 16  # active latents there is room for; most states have few
     local, L = np.empty(room**2), np.empty(room**2)
     eta, v, inverse, variances = np.empty(H), np.empty(H), np.empty(H), np.ones(H)
-    if covariance is not None:
-        R, t = np.empty(room**2), np.empty(H)
+    if tables is not None:
+        R, covariance, t = np.empty(room**2), np.empty(room**2), np.empty(H)
     if observed is not None:
         slots = np.full(H, -1)
         members = np.empty(H, np.int64)
@@ -254,19 +275,21 @@ def _log_joints(
             if k > room:
                 room = min(2 * k, H)
                 local, L = np.empty(room**2), np.empty(room**2)
-                if covariance is not None:
-                    R = np.empty(room**2)
+                if tables is not None:
+                    R, covariance = np.empty(room**2), np.empty(room**2)
             value = base[r]
             for i in range(k):
                 value += bias[active[i]]
                 eta[i] = projections[r, active[i]]
-            if observed is None or complete[r]:
+            if tables is not None:
+                gather_both(tables, active, k, local, covariance)
+            elif observed is None or complete[r]:
                 linear.gather(gram, active, k, local)
-            elif observed is not None:
+            if observed is not None and not complete[r]:
                 n_members = linear.fill_observed_gram(
                     V, seen, active, k, slots, members, n_members, known, local
                 )
-            if covariance is not None:
+            if tables is not None:
                 value += whiten(covariance, shift, active, k, local, eta, R, t, variances)
             else:
                 for i in range(k):
@@ -276,7 +299,7 @@ def _log_joints(
 
 @kernel
 def _moments(
-    V, gram, shift, spread, covariance, projections, complete, observed,
+    V, gram, shift, spread, tables, projections, complete, observed,
     offsets, squares, members, activation, first, second, states, weights, negligible,
     sum_second, pairs, pull,
 ):  # fmt: skip
@@ -287,9 +310,9 @@ def _moments(
     local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
     eta, v, u = np.empty(H), np.empty(H), np.empty(H)
     inverse, variances = np.empty(H), np.ones(H)
-    if covariance is not None:
+    if tables is not None:
         R, Q, G = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-        t, projected = np.empty(H), np.empty(H)
+        covariance, t, projected = np.empty(room**2), np.empty(H), np.empty(H)
     if observed is not None:
         slots = np.full(H, -1)
         met = np.empty(H, np.int64)
@@ -314,17 +337,20 @@ def _moments(
             if k > room:
                 room = min(2 * k, H)
                 local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-                if covariance is not None:
+                if tables is not None:
                     R, Q, G = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+                    covariance = np.empty(room**2)
             for i in range(k):
                 eta[i] = projections[r, active[i]]
-            if observed is None or complete[r]:
+            if tables is not None:
+                gather_both(tables, active, k, local, covariance)
+            elif observed is None or complete[r]:
                 linear.gather(gram, active, k, local)
-            elif observed is not None:
+            if observed is not None and not complete[r]:
                 n_met = linear.fill_observed_gram(
                     V, seen, active, k, slots, met, n_met, known, local
                 )
-            if covariance is not None:
+            if tables is not None:
                 for i in range(k):
                     projected[i] = eta[i]
                     for j in range(i + 1):
@@ -336,19 +362,19 @@ def _moments(
             factorise(local, eta, k, L, inverse, v, variances)
             invert(L, inverse, v, k, N, u)
             for i in range(k):
-                scale = 1.0 if covariance is not None else spread[active[i]]
+                scale = 1.0 if tables is not None else spread[active[i]]
                 for j in range(i + 1):  # second moment of u: M⁻¹ + u uᵀ, its lower triangle
                     total = u[i] * u[j]
                     for p in range(i, k):
                         total += N[p * k + i] * N[p * k + j] * inverse[p]
-                    if covariance is None:
+                    if tables is None:
                         total *= scale * spread[active[j]]
                     local[i * k + j] = total
-            if covariance is not None:
+            if tables is not None:
                 transform_full(local, u, R, G, projected, Q, N, eta, k)
             for i in range(k):
                 h = active[i]
-                scale = 1.0 if covariance is not None else spread[h]
+                scale = 1.0 if tables is not None else spread[h]
                 activation[begin + places[h]] += weight
                 first[begin + places[h]] += weight * scale * u[i]  # eq. 46
                 for j in range(i + 1):  # eq. 47
@@ -358,7 +384,7 @@ def _moments(
                         )
                     else:
                         sum_second[h, active[j]] += weight * local[i * k + j]
-            if covariance is not None:
+            if tables is not None:
                 for i in range(k * (len(pull) > 0)):  # `pull` is empty where no sums are wanted
                     h = active[i]
                     pull[h] += weight * eta[i]
@@ -400,20 +426,21 @@ class SpikeSlabModel(LinearModel):
         scaled = params.components / sigma
         logits = np.log(pi / (1 - pi))
         if psi.ndim == 2:
-            bias, shift, spread, covariance = logits, params.slab_means, np.empty(0), psi
+            bias, shift, spread = logits, params.slab_means, np.empty(0)
         else:
             spread = np.sqrt(psi)
             shift = params.slab_means / spread
-            bias, covariance = logits - 0.5 * shift**2, None
+            bias = logits - 0.5 * shift**2
             scaled = scaled * spread[:, None]
+        gram = (scaled @ scaled.T).astype(dtype)
         return Derived(
             scaled.astype(dtype),
             (scaled / sigma).astype(dtype),
-            (scaled @ scaled.T).astype(dtype),
+            gram,
             bias,
             shift,
             spread,
-            covariance,
+            np.stack([gram, psi.astype(dtype)], axis=-1) if psi.ndim == 2 else None,
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
             float(pi.sum()),
@@ -428,7 +455,7 @@ class SpikeSlabModel(LinearModel):
             derived.gram,
             derived.bias,
             derived.shift,
-            derived.covariance,
+            derived.tables,
             rows.projections,
             rows.base,
             rows.complete,
@@ -445,15 +472,15 @@ class SpikeSlabModel(LinearModel):
         stats: SpikeSlabStats | None,
     ) -> None:
         if stats is None:
-            sums: tuple[Any, ...] = np.empty((0, 0)), np.empty((0, 0, 2)), np.empty(0)
+            sums: tuple[Any, ...] = np.empty((0, 0)), np.empty((0, 0, 3)), np.empty(0)
         else:
-            sums = stats.linear.second, *stats[1:]
+            sums = self.linear_part(stats).second, *stats[1:]
         _moments(
             derived.scaled,
             derived.gram,
             derived.shift,
             derived.spread,
-            derived.covariance,
+            derived.tables,
             rows.projections,
             rows.complete,
             rows.observed,
@@ -464,14 +491,15 @@ class SpikeSlabModel(LinearModel):
         )
 
     def empty_statistics(self, params: SpikeSlabParams) -> SpikeSlabStats:
+        sums = linear.empty_stats(params.components, self.printed)
         size = len(params.components) if params.slab_covariance.ndim == 2 else 0
-        return SpikeSlabStats(
-            linear.empty_stats(params.components, self.printed),
-            np.zeros((size, size, 2)),
-            np.zeros(size),
-        )
+        if size:
+            sums = sums._replace(second=np.zeros((0, 0)))
+        return SpikeSlabStats(sums, np.zeros((size, size, 3)), np.zeros(size))
 
     def linear_part(self, stats: SpikeSlabStats) -> LinearStats:
+        if len(stats.pairs):
+            return stats.linear._replace(second=stats.pairs[:, :, 2])
         return stats.linear
 
     def update(self, params: SpikeSlabParams, stats: SpikeSlabStats) -> SpikeSlabParams:
@@ -487,7 +515,7 @@ class SpikeSlabModel(LinearModel):
     def _update(
         self, params: SpikeSlabParams, stats: SpikeSlabStats, cautious: bool
     ) -> SpikeSlabParams:
-        sums = stats.linear
+        sums = self.linear_part(stats)
         components, noise = linear.update_dictionary(sums, params.components)
         if self.printed:
             outer = linear.symmetric(sums.outer)
@@ -540,7 +568,7 @@ def update_slab(
     params: SpikeSlabParams, stats: SpikeSlabStats, model: SpikeSlabModel
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """μ and Ψ as printed in appendix D: exact for a diagonal Ψ."""
-    sums = stats.linear
+    sums = model.linear_part(stats)
     used = sums.activation > 0
     counts = np.where(used, sums.activation, 1.0)
     means = params.slab_means
@@ -569,10 +597,10 @@ def update_full_slab(
     Cautious: inactive z_h are filled in by their conditional mean and covariance given the active
     ones (complete-data EM), which never lowers the bound but moves in proportion to activity. Else
     that step is divided, entry by entry, by how often it had a say; a diagonal Ψ then takes the
-    exact step. Pairs of latents that are seldom active together would then move too far for Ψ to
-    stay positive definite, so they count as seen `prior` times more, as few as will do.
+    exact step. Pairs of latents that are seldom active together would move too far by that, so it
+    is taken with as little CAUTION as keeps Ψ well inside the positive definite matrices.
     """
-    sums = stats.linear
+    sums = model.linear_part(stats)
     psi, n = params.slab_covariance, float(sums.n_rows)
     step = psi @ stats.curvature @ psi
     shift = psi @ stats.pull if model.learn_slab_means else np.zeros(len(psi))
@@ -586,15 +614,15 @@ def update_full_slab(
         return means, psi
     counts = stats.coactivation
     step -= counts * np.outer(shift, shift)
-    prior = 1.0
-    while prior < n:
-        divisor = counts + prior
-        np.fill_diagonal(divisor, np.maximum(np.diag(counts), 1.0))
-        new = psi + step / divisor
-        if is_positive_definite(new - MARGIN * np.diag(np.diag(new))):
-            return means, 0.5 * (new + new.T)
-        prior *= 4.0
-    return update_full_slab(params, stats, model, cautious=True)
+    exact = np.diag(psi) + np.diag(step) / np.maximum(np.diag(counts), 1.0)
+    variances = np.diag(np.maximum(exact, SLAB_FLOOR * np.diag(psi)))
+    for prior, shrinkage in CAUTION:
+        covariances = psi + step / (counts + prior)
+        np.fill_diagonal(covariances, 0.0)
+        new = variances + shrinkage * covariances
+        if is_positive_definite(new - MARGIN * variances):
+            break
+    return means, 0.5 * (new + new.T)
 
 
 def is_positive_definite(matrix: NDArray[np.float64]) -> bool:
@@ -611,7 +639,7 @@ def positive_definite(
 ) -> NDArray[np.float64]:
     """The nearest matrix whose eigenvalues reach the floor."""
     matrix = 0.5 * (matrix + matrix.T)
-    floor = SLAB_FLOOR * max(float(np.max(np.diag(matrix) + means**2)), np.finfo(float).tiny)
+    floor = EIGENVALUE_FLOOR * max(float(np.max(np.diag(matrix) + means**2)), np.finfo(float).tiny)
     if is_positive_definite(matrix - floor * np.eye(len(matrix))):
         return matrix
     values, vectors = linalg.eigh(matrix)
