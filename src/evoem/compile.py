@@ -106,3 +106,9 @@ def kernel(function: Callable[..., Any]) -> Any:
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a helper that only kernels call; it is compiled, and cached, as a part of them."""
     return numba.njit(forceinline=True, **OPTIONS)(function)
+
+
+def inlined_in_order(function: Callable[..., Any]) -> Any:
+    """The same, with sums in their order: loops too short to gain from vectors stay simple."""
+    options = OPTIONS | {"fastmath": FAST_MATH - {"reassoc"}}
+    return numba.njit(forceinline=True, **options)(function)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import linalg
 
-from evoem.compile import inlined, kernel
+from evoem.compile import inlined_in_order, kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
@@ -94,14 +94,15 @@ class SpikeSlabStats(NamedTuple):
 # Matrices of the k active latents are flat, k×k, so that they stay together in the cache.
 
 
-@inlined
-def whiten(covariance, means, active, k, local, eta, R, t, variances):
+@inlined_in_order
+def whiten(covariance, means, active, k, local, eta, R, t, variances, precisions):
     """With a full Ψ: R and d of Ψ_ss = R diag(d) Rᵀ, t = R⁻¹ μ_s; then d⁻¹ + Rᵀ G R less one over
     `local` = G, and Rᵀ p + d⁻¹ t over `eta` = p. Returns -½ tᵀ d⁻¹ t.
 
     `covariance` = Ψ_ss, flat; of it and of G the lower triangle is used.
 
-    R is lower triangular with ones on its diagonal; above it stand the columns times d.
+    R is lower triangular with ones on its diagonal; above it stand the columns times d. `variances`
+    = d, `precisions` = 1/d.
     """
     square = 0.0
     for i in range(k):
@@ -112,14 +113,16 @@ def whiten(covariance, means, active, k, local, eta, R, t, variances):
             for p in range(j):
                 total -= R[p * k + i] * R[j * k + p]
             R[j * k + i] = total
-            R[i * k + j] = total / variances[j]
-            pivot -= total * R[i * k + j]
-            shift -= R[i * k + j] * t[j]
+            total *= precisions[j]
+            R[i * k + j] = total
+            pivot -= total * R[j * k + i]
+            shift -= total * t[j]
             local[j * k + i] = local[i * k + j]
         R[i * k + i] = 1.0
         variances[i] = pivot
+        precisions[i] = 1.0 / pivot
         t[i] = shift
-        square += shift * shift / pivot
+        square += shift * shift * precisions[i]
     for i in range(k):  # G R, in place: column j needs the columns from j on
         for j in range(k):
             total = local[i * k + j]
@@ -132,15 +135,15 @@ def whiten(covariance, means, active, k, local, eta, R, t, variances):
             for p in range(i + 1, k):
                 total += R[p * k + i] * local[p * k + j]
             local[i * k + j] = total
-        local[i * k + i] += 1.0 / variances[i] - 1.0
-        total = eta[i] + t[i] / variances[i]
+        local[i * k + i] += precisions[i] - 1.0
+        total = eta[i] + t[i] * precisions[i]
         for p in range(i + 1, k):
             total += R[p * k + i] * eta[p]
         eta[i] = total
     return -0.5 * square
 
 
-@inlined
+@inlined_in_order
 def factorise(local, eta, k, L, inverse, v, variances):
     """L and d of M = 1 + `local` = L diag(d) Lᵀ, v = L⁻¹ η; ½ ηᵀ M⁻¹ η - ½ log|M diag(variances)|.
 
@@ -169,7 +172,7 @@ def factorise(local, eta, k, L, inverse, v, variances):
     return value - 0.5 * np.log(determinant)
 
 
-@inlined
+@inlined_in_order
 def invert(L, inverse, v, k, N, u):
     """N = L⁻¹, ones on its diagonal included, and u = M⁻¹ η = Nᵀ d⁻¹ v."""
     for j in range(k):
@@ -186,7 +189,18 @@ def invert(L, inverse, v, k, N, u):
         u[j] = total
 
 
-@inlined
+@inlined_in_order
+def second_moments(N, inverse, u, k, out):
+    """M⁻¹ + u uᵀ, its lower triangle."""
+    for i in range(k):
+        for j in range(i + 1):
+            total = u[i] * u[j]
+            for p in range(i, k):
+                total += N[p * k + i] * N[p * k + j] * inverse[p]
+            out[i * k + j] = total
+
+
+@inlined_in_order
 def transform_full(local, u, R, G, projected, Q, curvature, gradient, k):
     """From u to z = R u for a full Ψ, and the terms of the gradients of Ψ and μ.
 
@@ -233,7 +247,7 @@ def transform_full(local, u, R, G, projected, Q, curvature, gradient, k):
             curvature[i * k + j] = total
 
 
-@inlined
+@inlined_in_order
 def gather_both(tables, active, k, local, covariance):
     """G and Ψ of the active latents, all at once: most of the time goes into waiting for memory."""
     for i in range(k):
@@ -258,7 +272,8 @@ def _log_joints(
     local, L = np.empty(room**2), np.empty(room**2)
     eta, v, inverse, variances = np.empty(H), np.empty(H), np.empty(H), np.ones(H)
     if tables is not None:
-        R, covariance, t = np.empty(room**2), np.empty(room**2), np.empty(H)
+        R, covariance = np.empty(room**2), np.empty(room**2)
+        t, precisions = np.empty(H), np.empty(H)
     if observed is not None:
         slots = np.full(H, -1)
         members = np.empty(H, np.int64)
@@ -290,7 +305,9 @@ def _log_joints(
                     V, seen, active, k, slots, members, n_members, known, local
                 )
             if tables is not None:
-                value += whiten(covariance, shift, active, k, local, eta, R, t, variances)
+                value += whiten(
+                    covariance, shift, active, k, local, eta, R, t, variances, precisions
+                )
             else:
                 for i in range(k):
                     eta[i] += shift[active[i]]
@@ -312,7 +329,8 @@ def _moments(
     inverse, variances = np.empty(H), np.ones(H)
     if tables is not None:
         R, Q, G = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-        covariance, t, projected = np.empty(room**2), np.empty(H), np.empty(H)
+        covariance, t = np.empty(room**2), np.empty(H)
+        precisions, projected = np.empty(H), np.empty(H)
     if observed is not None:
         slots = np.full(H, -1)
         met = np.empty(H, np.int64)
@@ -355,35 +373,30 @@ def _moments(
                     projected[i] = eta[i]
                     for j in range(i + 1):
                         G[i * k + j] = G[j * k + i] = local[i * k + j]
-                whiten(covariance, shift, active, k, local, eta, R, t, variances)
+                whiten(covariance, shift, active, k, local, eta, R, t, variances, precisions)
             else:
                 for i in range(k):
                     eta[i] += shift[active[i]]
             factorise(local, eta, k, L, inverse, v, variances)
             invert(L, inverse, v, k, N, u)
-            for i in range(k):
-                scale = 1.0 if tables is not None else spread[active[i]]
-                for j in range(i + 1):  # second moment of u: M⁻¹ + u uᵀ, its lower triangle
-                    total = u[i] * u[j]
-                    for p in range(i, k):
-                        total += N[p * k + i] * N[p * k + j] * inverse[p]
-                    if tables is None:
-                        total *= scale * spread[active[j]]
-                    local[i * k + j] = total
+            second_moments(N, inverse, u, k, local)
             if tables is not None:
                 transform_full(local, u, R, G, projected, Q, N, eta, k)
+            else:
+                for i in range(k):  # z = √ψ u
+                    u[i] *= spread[active[i]]
+                    for j in range(i + 1):
+                        local[i * k + j] *= spread[active[i]] * spread[active[j]]
             for i in range(k):
                 h = active[i]
-                scale = 1.0 if tables is not None else spread[h]
                 activation[begin + places[h]] += weight
-                first[begin + places[h]] += weight * scale * u[i]  # eq. 46
+                first[begin + places[h]] += weight * u[i]  # eq. 46
                 for j in range(i + 1):  # eq. 47
+                    value = weight * local[i * k + j]
                     if keep:
-                        second[matrix + places[h] * n + places[active[j]]] += (
-                            weight * local[i * k + j]
-                        )
+                        second[matrix + places[h] * n + places[active[j]]] += value
                     else:
-                        sum_second[h, active[j]] += weight * local[i * k + j]
+                        sum_second[h, active[j]] += value
             if tables is not None:
                 for i in range(k * (len(pull) > 0)):  # `pull` is empty where no sums are wanted
                     h = active[i]
