@@ -72,7 +72,12 @@ def test_the_bound_never_falls_for_random_problems(name, evolution, missing, see
     problem = make_problem(name, H=H, D=D, N=N, missing=missing, seed=seed)
     _, infos = run(problem, start(problem, seed=seed), evolution, iterations=12)
     steps = np.diff(bounds(infos))
-    assert steps.min() > -1e-8 * max(1.0, np.abs(bounds(infos)).max())
+    tolerance = 1e-8 * max(1.0, np.abs(bounds(infos)).max())
+    if name != "noisy_or":
+        # Tiny data can be explained without noise; |y|²/σ² is then large, and so is its rounding.
+        noise = min(float(info.params.noise_variance) for info in infos)
+        tolerance += 4e-15 * np.square(problem.X).sum(1).max() / noise
+    assert steps.min() > -tolerance
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
