@@ -434,3 +434,15 @@ def test_the_unit_of_the_data_does_not_matter(name, unit):
         assert np.diff(bounds(infos)).min() > -1e-7
         results.append(bounds(infos) + np.log(scale) * problem.observed.sum() / len(problem.X))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_that_are_all_the_same_are_fitted_without_noise(name):
+    """Degenerate data: the noise falls to its floor, and rounding must not make NaN of it."""
+    problem = make_problem(name, N=1, seed=41)
+    same = problem._replace(X=np.repeat(problem.X, 20, axis=0))
+    for seed in range(4):
+        state = em.init(same.model, same.X, n_latents=4, n_states=10, seed=seed)
+        _, infos = run(same, state, iterations=20)
+        assert np.isfinite(bounds(infos)).all()
+        assert bounds(infos)[-1] > bounds(infos)[0]

@@ -247,6 +247,10 @@ GOOD = np.random.default_rng(0).normal(size=(20, 3))
             {"n_latents": 1, "crossover": True},
             "crossover=True needs n_latents of at least 2; got 1.",
         ),
+        (
+            {"n_states": 1, "crossover": True},
+            "crossover=True needs n_states of at least 2; got 1.",
+        ),
         ({"max_iter": 0}, "max_iter must be an integer at least 1; got 0."),
         ({"tol": -1.0}, "tol must be a number at least 0; got -1.0."),
         ({"batch_size": 0}, "batch_size must be an integer at least 1; got 0."),

@@ -335,3 +335,14 @@ def test_enough_e_steps_find_the_best_states_there_are():
     for _ in range(40):
         problem, _ = improve(problem, Evolution(8, 6, 2))
     np.testing.assert_allclose(np.sort(problem.log_joints), np.sort(exact)[:, -8:])
+
+
+def test_a_log_joint_that_is_not_a_number_is_refused_and_nothing_is_overwritten():
+    kept = np.array([[[1], [2]]], np.uint64)
+    pool = Pool(kept, 1)
+    pool.log_joints[:, :2] = [[-1.0, np.nan]]
+    states, log_joints = kept.copy(), np.array([[-3.0, -4.0]])
+    with pytest.raises(FloatingPointError, match=r"got NaN for the state of words \[2\]"):
+        posterior.keep_best(pool, states, log_joints)
+    np.testing.assert_array_equal(states, kept)
+    np.testing.assert_array_equal(log_joints, [[-3.0, -4.0]])

@@ -61,13 +61,18 @@ def _select_largest(values, n, k):
 
 @kernel
 def _keep_best(pool, pool_log_joints, sizes, states, log_joints):
-    """Keep the S best of each row's pool; the first S of a pool are the states kept so far."""
+    """Keep the S best of each row's pool; the first S of a pool are the states kept so far.
+
+    Returns how many are new, or -1 - r if row r has a log-joint that is not a number.
+    """
     n_states = states.shape[1]
     scratch = np.empty(pool.shape[1])
     replaced = 0
     for r in range(states.shape[0]):
         for m in range(sizes[r]):
             scratch[m] = pool_log_joints[r, m]
+            if np.isnan(scratch[m]):
+                return -1 - r
         least = _select_largest(scratch, sizes[r], n_states)
         ties = n_states  # how many of those as good as the last kept one stay: the older first
         for m in range(sizes[r]):
@@ -100,7 +105,14 @@ def _keep_best(pool, pool_log_joints, sizes, states, log_joints):
 
 def keep_best(pool: Pool, states: States, log_joints: NDArray[np.float64]) -> int:
     """Write the best of each row's pool over `states` and `log_joints`; how many are new."""
-    return int(_keep_best(pool.states, pool.log_joints, pool.sizes, states, log_joints))
+    replaced = int(_keep_best(pool.states, pool.log_joints, pool.sizes, states, log_joints))
+    if replaced < 0:
+        wrong = int(np.flatnonzero(np.isnan(pool.log_joints[-1 - replaced]))[0])
+        raise FloatingPointError(
+            "log_joints must be numbers or -inf; got NaN for the state of words "
+            f"{pool.states[-1 - replaced, wrong].tolist()}."
+        )
+    return replaced
 
 
 @kernel

@@ -76,12 +76,13 @@ def evolution(
 ) -> Evolution:
     """Settings of the evolutionary algorithm; None takes the default that fits."""
     crossover = boolean("crossover", crossover)
-    most_parents = max(n_states, 2) if crossover else n_states
+    if crossover and n_states < 2:
+        raise ValueError(f"crossover=True needs n_states of at least 2; got {n_states}.")
     if n_parents is None:
-        n_parents = min(6, most_parents)
+        n_parents = min(6, n_states)
     if n_children is None:
         n_children = min(5, n_latents)
-    integer("n_parents", n_parents, 1, most_parents, " (n_states)")
+    integer("n_parents", n_parents, 1, n_states, " (n_states)")
     settings = Evolution(n_parents, n_children, n_generations, parents, mutation, crossover)
     breeding(settings, n_latents)
     return settings

@@ -394,8 +394,8 @@ def observe(c: NDArray[np.float64], params: Any, rng: np.random.Generator) -> ND
 def observed_moments(X: NDArray[np.floating], observed: Mask) -> tuple[NDArray[np.float64], float]:
     """Mean of each feature, and their variance averaged over the features, of observed values.
 
-    Features seen at most once have no variance; if that leaves none, as with a single row, the
-    variance is that of all values together.
+    Features seen at most once have no variance; if that leaves none, as with a single row or equal
+    rows, the variance is that of all values together.
     """
     seen = np.ones(X.shape, np.bool_) if observed is None else observed
     counts = seen.sum(0)
@@ -405,7 +405,7 @@ def observed_moments(X: NDArray[np.floating], observed: Mask) -> tuple[NDArray[n
     squares = np.square(X - mean, dtype=np.float64).sum(0, where=seen)
     often = counts > 1
     variance = float((squares[often] / counts[often]).mean()) if often.any() else 0.0
-    if variance == 0.0:
+    if variance <= NOISE_FLOOR**2 * float(np.square(X[seen], dtype=np.float64).mean()):
         variance = float(np.square(X[seen] - overall, dtype=np.float64).mean())
     return mean, variance
 

@@ -119,6 +119,7 @@ def whiten(covariance, means, active, k, local, eta, R, t, variances, precisions
             shift -= total * t[j]
             local[j * k + i] = local[i * k + j]
         R[i * k + i] = 1.0
+        pivot = max(pivot, SLAB_FLOOR * covariance[i * k + i])  # below that by rounding alone
         variances[i] = pivot
         precisions[i] = 1.0 / pivot
         t[i] = shift
@@ -162,7 +163,9 @@ def factorise(local, eta, k, L, inverse, v, variances):
             L[i * k + j] = total * inverse[j]
             pivot -= total * L[i * k + j]
             z -= L[i * k + j] * v[j]
-        determinant *= pivot * variances[i]  # never below one
+        if pivot * variances[i] < 1.0:  # by rounding alone: M d is one plus a positive matrix
+            pivot = 1.0 / variances[i]
+        determinant *= pivot * variances[i]
         if determinant > LARGE:
             value -= 0.5 * np.log(determinant)
             determinant = 1.0
