@@ -271,11 +271,13 @@ def test_spike_slab_printed_updates_are_appendix_d():
         psi = m2 / ss - np.outer(mu, mu)
         if name == "spike_slab_diagonal":
             psi = np.diag(np.diag(psi))
-        values, vectors = np.linalg.eigh(psi)  # the ratio can leave the positive-definite cone
-        floor = 1e-5 * (np.diag(psi) + mu**2).max()
-        psi = (vectors * np.maximum(values, floor)) @ vectors.T
+        units = np.sqrt(np.diag(psi) + mu**2)
+        units = np.outer(units, units)
+        values, vectors = np.linalg.eigh(psi / units)  # the ratio can leave the cone
+        psi = (vectors * np.maximum(values, 1e-5)) @ vectors.T * units
         scale = np.sqrt(np.diag(psi) + mu**2)
         new = problem.model.update(params, collect_statistics(problem, kept))
+        new = problem.model.canonical(new)
         assert float(new.noise_variance) == pytest.approx(noise, rel=1e-7)
         np.testing.assert_allclose(new.slab_means, mu / scale, rtol=1e-7)
         np.testing.assert_allclose(new.components, W * scale[:, None], rtol=1e-6)

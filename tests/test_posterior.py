@@ -342,7 +342,7 @@ def test_a_log_joint_that_is_not_a_number_is_refused_and_nothing_is_overwritten(
     pool = Pool(kept, 1)
     pool.log_joints[:, :2] = [[-1.0, np.nan]]
     states, log_joints = kept.copy(), np.array([[-3.0, -4.0]])
-    with pytest.raises(FloatingPointError, match=r"got NaN for the state of words \[2\]"):
+    with pytest.raises(FloatingPointError, match=r"got nan for the state of words \[2\]"):
         posterior.keep_best(pool, states, log_joints)
     np.testing.assert_array_equal(states, kept)
     np.testing.assert_array_equal(log_joints, [[-3.0, -4.0]])

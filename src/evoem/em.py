@@ -354,8 +354,7 @@ def step(
     validation.data(X, observed)
     validation.breeding(evolution, len(state.params.activation_probs))
     validation.same_rows(X, state.states)
-    if batch_size is not None:
-        validation.integer("batch_size", batch_size, 1)
+    validation.batches(batch_size, model.guarded)
     observed = _mask_of_missing(observed)
     parts = split(len(X), len(X) if batch_size is None else batch_size)
     numbers = list(range(len(parts)))

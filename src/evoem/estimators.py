@@ -41,7 +41,8 @@ COMMON = """n_latents : int, default=8
         Stop when the bound rises by less than this per iteration, in nats per data point, on
         average over five iterations. 0 never stops early.
     batch_size : int or None, default=None
-        Rows per M-step (incremental EM). None is the paper's full batch.
+        Rows per M-step (incremental EM). None is the paper's full batch, and all there is with a
+        full slab covariance.
     init : str or dict
         How parameters start, see the model; a dict gives some or all of them by name, without the
         trailing underscore.
@@ -213,7 +214,8 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         )
         self.state_ = state
         self._rows_seen = streams.row_keys(X, observed)
-        self._take(state.params)
+        self._params = model.canonical(state.params)
+        self._take(self._params)
         self.history_ = {
             name: np.concatenate([old, [getattr(info, name) for info in infos]])
             for name, old in before.items()
@@ -297,7 +299,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             kept[new] = em.infer(
                 self._make_model(),
                 X[new],
-                self.state_.params,
+                self._params,
                 self._evolution,
                 n_states=self._n_states,
                 observed=None if observed is None else observed[new],
@@ -313,7 +315,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         X, observed = self._read(X, reset=False)
         options = {"observed": observed, "n_jobs": effective_n_jobs(self.n_jobs)}
         kept = self._states_of(X, observed)
-        return (self._make_model(), X, self.state_.params, kept), options
+        return (self._make_model(), X, self._params, kept), options
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Posterior mean of the latents: of s, or of s⊙z for spike-and-slab coding.
@@ -386,7 +388,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self)
         validation.integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(self._seed())
-        return self._make_model().sample(self.state_.params, n_samples, rng)
+        return self._make_model().sample(self._params, n_samples, rng)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -71,7 +71,7 @@ def _keep_best(pool, pool_log_joints, sizes, states, log_joints):
     for r in range(states.shape[0]):
         for m in range(sizes[r]):
             scratch[m] = pool_log_joints[r, m]
-            if np.isnan(scratch[m]):
+            if not scratch[m] < np.inf:
                 return -1 - r
         least = _select_largest(scratch, sizes[r], n_states)
         ties = n_states  # how many of those as good as the last kept one stay: the older first
@@ -107,10 +107,12 @@ def keep_best(pool: Pool, states: States, log_joints: NDArray[np.float64]) -> in
     """Write the best of each row's pool over `states` and `log_joints`; how many are new."""
     replaced = int(_keep_best(pool.states, pool.log_joints, pool.sizes, states, log_joints))
     if replaced < 0:
-        wrong = int(np.flatnonzero(np.isnan(pool.log_joints[-1 - replaced]))[0])
+        row = -1 - replaced
+        values = pool.log_joints[row, : pool.sizes[row]]
+        wrong = int(np.flatnonzero(~(values < np.inf))[0])
         raise FloatingPointError(
-            "log_joints must be numbers or -inf; got NaN for the state of words "
-            f"{pool.states[-1 - replaced, wrong].tolist()}."
+            f"log_joints must be finite or -inf; got {values[wrong]} for the state of words "
+            f"{pool.states[row, wrong].tolist()}."
         )
     return replaced
 

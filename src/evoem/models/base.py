@@ -190,6 +190,10 @@ class Model(ABC):
         """What the model expects of a row of which nothing was observed."""
         raise self._undefined("prior")
 
+    def canonical(self, params: Any) -> Any:
+        """The same model with what the data cannot settle fixed by a convention, for reports."""
+        return params
+
     @property
     def guarded(self) -> bool:
         """Whether `update` may lower the bound.

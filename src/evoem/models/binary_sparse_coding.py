@@ -95,7 +95,7 @@ def _moments(
             places[members[begin + u]] = u
         for m in range(states.shape[1]):
             weight = weights[r, m]
-            if weight <= negligible:
+            if not weight > negligible:
                 continue
             k = active_latents(states, r, m, active)
             for i in range(k):

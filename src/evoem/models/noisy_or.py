@@ -142,7 +142,7 @@ def _statistics(
                 seen[d] = observed[r, d]
         for m in range(states.shape[1]):
             weight = weights[r, m]
-            if weight <= NEGLIGIBLE:
+            if not weight > NEGLIGIBLE:
                 continue
             k = active_latents(states, r, m, active)
             for i in range(k):
@@ -176,7 +176,7 @@ def _reconstruct(off, states, weights, mean, variance):
         variance[r] = 0.0
         for m in range(states.shape[1]):
             weight = weights[r, m]
-            if weight <= NEGLIGIBLE:
+            if not weight > NEGLIGIBLE:
                 continue
             k = active_latents(states, r, m, active)
             _none_of(off, active, k, D, product)

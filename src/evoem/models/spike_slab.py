@@ -352,7 +352,7 @@ def _moments(
             n_met = linear.reset_observed_gram(slots, met, n_met)
         for m in range(states.shape[1]):
             weight = weights[r, m]
-            if weight <= negligible:
+            if not weight > negligible:
                 continue
             k = active_latents(states, r, m, active)
             if k > room:
@@ -542,10 +542,12 @@ class SpikeSlabModel(LinearModel):
             means, covariance = update_full_slab(params, stats, self, cautious)
         else:
             means, covariance = update_slab(params, stats, self)
-        new = SpikeSlabParams(components, pi, np.array(noise), means, covariance)
+        return SpikeSlabParams(components, pi, np.array(noise), means, covariance)
+
+    def canonical(self, params: SpikeSlabParams) -> SpikeSlabParams:
         if self.slab != "fixed" and self.learn_slab_means:
-            return unit_second_moments(new)
-        return new
+            return unit_second_moments(params)
+        return params
 
     def prior(self, params: SpikeSlabParams) -> Prior:
         pi, mu, psi, W = (params.activation_probs, params.slab_means, params.slab_covariance,
@@ -621,9 +623,15 @@ def update_full_slab(
     step = psi @ stats.curvature @ psi
     shift = psi @ stats.pull if model.learn_slab_means else np.zeros(len(psi))
     if cautious:
+        # The bound rises all the way from Ψ to the maximiser, so going part of it is safe as well.
         means = params.slab_means + shift / n
-        new = psi + step / n - np.outer(shift, shift) / n**2
-        return means, psi if model.slab == "fixed" else positive_definite(new, means)
+        change = step / n - np.outer(shift, shift) / n**2
+        scale = np.sqrt(np.diag(psi) + params.slab_means**2)
+        floor = EIGENVALUE_FLOOR * np.diag(scale**2)
+        while not is_positive_definite(psi + change - floor) and np.abs(change).max() > 0:
+            change *= 0.5
+            change[np.abs(change) < np.finfo(float).tiny] = 0.0
+        return means, psi + 0.5 * (change + change.T)
     shift = shift / np.maximum(sums.activation, 1.0)
     means = params.slab_means + shift
     if model.slab == "fixed":
@@ -653,13 +661,14 @@ def is_positive_definite(matrix: NDArray[np.float64]) -> bool:
 def positive_definite(
     matrix: NDArray[np.float64], means: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The nearest matrix whose eigenvalues reach the floor."""
+    """The matrix with eigenvalues raised to the floor, in units of the slab's second moments."""
     matrix = 0.5 * (matrix + matrix.T)
-    floor = EIGENVALUE_FLOOR * max(float(np.max(np.diag(matrix) + means**2)), np.finfo(float).tiny)
-    if is_positive_definite(matrix - floor * np.eye(len(matrix))):
+    scale = np.sqrt(np.maximum(np.diag(matrix), 0.0) + means**2) + np.finfo(float).tiny
+    units = np.outer(scale, scale)
+    if is_positive_definite(matrix - EIGENVALUE_FLOOR * np.diag(scale**2)):
         return matrix
-    values, vectors = linalg.eigh(matrix)
-    return (vectors * np.maximum(values, floor)) @ vectors.T
+    values, vectors = linalg.eigh(matrix / units)
+    return (vectors * np.maximum(values, EIGENVALUE_FLOOR)) @ vectors.T * units
 
 
 def unit_second_moments(params: SpikeSlabParams) -> SpikeSlabParams:
