@@ -380,6 +380,8 @@ def step(
             )
             if model.guarded:
                 evaluated += state.log_joints[part].size
+            if len(parts) == 1:  # statistics of other parts would be in the old scale
+                params = model.canonical(params)
             state = state._replace(params=params, current=current and len(parts) == 1)
     state = state._replace(
         iteration=state.iteration + 1, statistics=tuple(latest) if len(parts) > 1 else ()

@@ -24,8 +24,9 @@ ROW_MULTIPLE = 16
 MOMENT_ENTRIES = 1 << 18
 # Pulls weights of latents that are never active to their old value, and nothing else.
 PROXIMITY = 1e-10
-# The noise variance stays above this share of the data's mean square.
-NOISE_FLOOR = 1e-9
+# The noise variance stays above this share of the data's mean square: below it log-joints, which
+# have |y|²/σ² in them, would be rounding alone.
+NOISE_FLOORS = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-10}
 PROBABILITY_FLOOR = 1e-8
 
 
@@ -55,6 +56,7 @@ class LinearStats(NamedTuple):
     second: NDArray[np.float64]  # (H, H)  Σ⟨c cᵀ⟩, lower triangle
     cross: NDArray[np.float64]  # (H, D)  Σ⟨c yᵀ⟩, missing y replaced by its expectation
     data_square: NDArray[np.float64]  # Σ⟨yᵀy⟩, likewise
+    floor: NDArray[np.float64]  # what `data_square` is known to
     outer: NDArray[np.float64]  # (H, H)  Σ⟨c⟩⟨c⟩ᵀ, lower triangle; only the printed updates need it
 
 
@@ -284,6 +286,7 @@ def accumulate(stats: LinearStats, moments: Moments, rows: Rows, W: Any, printed
     stats.n_rows[...] += len(rows.X)
     stats.n_observed[...] += scalars[0]
     stats.data_square[...] += scalars[1]
+    stats.floor[...] += NOISE_FLOORS[rows.X.dtype] * scalars[1]
 
 
 def empty_stats(W: NDArray[np.float64], printed: bool) -> LinearStats:
@@ -296,6 +299,7 @@ def empty_stats(W: NDArray[np.float64], printed: bool) -> LinearStats:
         np.zeros(n_latents),
         np.zeros((n_latents, n_latents)),
         np.zeros((n_latents, n_features)),
+        np.zeros(()),
         np.zeros(()),
         np.zeros((n_latents, n_latents) if printed else (0, 0)),
     )
@@ -330,8 +334,7 @@ def update_dictionary(
 
 def noise_variance(stats: LinearStats, residual: float) -> float:
     """σ² from a sum of squared residuals (appendix D)."""
-    floor = NOISE_FLOOR * float(stats.data_square)
-    return max(residual, floor, np.finfo(float).tiny) / float(stats.n_observed)
+    return max(residual, float(stats.floor), np.finfo(float).tiny) / float(stats.n_observed)
 
 
 def clip_probabilities(
@@ -405,9 +408,10 @@ def observed_moments(X: NDArray[np.floating], observed: Mask) -> tuple[NDArray[n
     squares = np.square(X - mean, dtype=np.float64).sum(0, where=seen)
     often = counts > 1
     variance = float((squares[often] / counts[often]).mean()) if often.any() else 0.0
-    if variance <= NOISE_FLOOR**2 * float(np.square(X[seen], dtype=np.float64).mean()):
+    square = float(np.square(X[seen], dtype=np.float64).mean())
+    if variance <= np.finfo(float).eps * square:
         variance = float(np.square(X[seen] - overall, dtype=np.float64).mean())
-    return mean, variance
+    return mean, max(variance, NOISE_FLOORS[X.dtype] * square)
 
 
 def nothing_observed(observed: Mask) -> NDArray[np.int64]:

@@ -193,61 +193,84 @@ def invert(L, inverse, v, k, N, u):
 
 
 @inlined_in_order
-def second_moments(N, inverse, u, k, out):
-    """M⁻¹ + u uᵀ, its lower triangle."""
+def covariance_of(N, inverse, k, out):
+    """M⁻¹ = Nᵀ d⁻¹ N, both triangles."""
     for i in range(k):
         for j in range(i + 1):
-            total = u[i] * u[j]
+            total = 0.0
             for p in range(i, k):
                 total += N[p * k + i] * N[p * k + j] * inverse[p]
             out[i * k + j] = total
+            out[j * k + i] = total
 
 
 @inlined_in_order
-def transform_full(local, u, R, G, projected, Q, curvature, gradient, k):
-    """From u to z = R u for a full Ψ, and the terms of the gradients of Ψ and μ.
-
-    `local` is ⟨u uᵀ⟩ by its lower triangle and becomes ⟨z zᵀ⟩ = R ⟨u uᵀ⟩ Rᵀ, `u` becomes ⟨z⟩ = κ.
-    With G = W_sᵀ W_s / σ² and Λ the covariance of z given s and y,
-
-        gradient  = Ψ_ss⁻¹ ⟨z - μ⟩ = W_sᵀ y / σ² - G κ,
-        curvature = Ψ_ss⁻¹ ⟨(z - μ)(z - μ)ᵀ - Ψ_ss⟩ Ψ_ss⁻¹ = gradient gradientᵀ - G + G Λ G.
-    """
+def add_outer(u, k, out):
+    """Add u uᵀ."""
     for i in range(k):
-        for j in range(i):
-            local[j * k + i] = local[i * k + j]
-    for j in range(k):  # R ⟨u uᵀ⟩, in place: row i needs the rows up to i
+        for j in range(k):
+            out[i * k + j] += u[i] * u[j]
+
+
+@inlined_in_order
+def slab_gradients(local, u, R, t, variances, precisions, k, N, Q, gradient):
+    """The terms of the gradients of a full Ψ and of μ, from u's mean and covariance `local` = M⁻¹:
+
+        gradient = Ψ_ss⁻¹ ⟨z - μ⟩ = R⁻ᵀ d⁻¹ (u - t),
+        Q = Ψ_ss⁻¹ ⟨(z - μ)(z - μ)ᵀ - Ψ_ss⟩ Ψ_ss⁻¹ = R⁻ᵀ d⁻¹ (M⁻¹ + (u - t)(u - t)ᵀ - d) d⁻¹ R⁻¹.
+
+    Written so, nothing large cancels. N is overwritten by R⁻¹.
+    """
+    for j in range(k):
+        N[j * k + j] = 1.0
+        for i in range(j + 1, k):
+            total = -R[i * k + j]
+            for p in range(j + 1, i):
+                total -= R[i * k + p] * N[p * k + j]
+            N[i * k + j] = total
+    for i in range(k):
+        for j in range(k):
+            total = local[i * k + j] + (u[i] - t[i]) * (u[j] - t[j])
+            if i == j:
+                total -= variances[i]
+            Q[i * k + j] = total * precisions[i] * precisions[j]
+    for j in range(k):  # R⁻ᵀ (…), in place: row i needs the rows from i on
+        for i in range(k):
+            total = Q[i * k + j]
+            for p in range(i + 1, k):
+                total += N[p * k + i] * Q[p * k + j]
+            Q[i * k + j] = total
+    for i in range(k):
+        for j in range(k):  # (…) R⁻¹, in place: column j needs the columns from j on
+            total = Q[i * k + j]
+            for p in range(j + 1, k):
+                total += Q[i * k + p] * N[p * k + j]
+            Q[i * k + j] = total
+        total = (u[i] - t[i]) * precisions[i]
+        for p in range(i + 1, k):
+            total += N[p * k + i] * (u[p] - t[p]) * precisions[p]
+        gradient[i] = total
+
+
+@inlined_in_order
+def transform_full(local, u, R, k):
+    """From u to z = R u: ⟨u uᵀ⟩ to ⟨z zᵀ⟩ = R ⟨u uᵀ⟩ Rᵀ and ⟨u⟩ to ⟨z⟩, in place."""
+    for j in range(k):  # R ⟨u uᵀ⟩: row i needs the rows up to i
         for i in range(k - 1, -1, -1):
-            total = 0.0
-            for p in range(i + 1):
+            total = local[i * k + j]
+            for p in range(i):
                 total += R[i * k + p] * local[p * k + j]
             local[i * k + j] = total
     for i in range(k - 1, -1, -1):
-        for j in range(k - 1, -1, -1):  # (…) Rᵀ, in place: column j needs the columns up to j
-            total = 0.0
-            for p in range(j + 1):
+        for j in range(k - 1, -1, -1):  # (…) Rᵀ: column j needs the columns up to j
+            total = local[i * k + j]
+            for p in range(j):
                 total += local[i * k + p] * R[j * k + p]
             local[i * k + j] = total
-        total = 0.0
-        for p in range(i + 1):
+        total = u[i]
+        for p in range(i):
             total += R[i * k + p] * u[p]
         u[i] = total
-    for i in range(k):
-        total = projected[i]
-        for p in range(k):
-            total -= G[i * k + p] * u[p]
-        gradient[i] = total
-        for j in range(k):  # G Λ
-            total = 0.0
-            for p in range(k):
-                total += G[i * k + p] * (local[p * k + j] - u[p] * u[j])
-            Q[i * k + j] = total
-    for i in range(k):
-        for j in range(i + 1):
-            total = gradient[i] * gradient[j] - G[i * k + j]
-            for p in range(k):
-                total += Q[i * k + p] * G[p * k + j]
-            curvature[i * k + j] = total
 
 
 @inlined_in_order
@@ -331,9 +354,8 @@ def _moments(
     eta, v, u = np.empty(H), np.empty(H), np.empty(H)
     inverse, variances = np.empty(H), np.ones(H)
     if tables is not None:
-        R, Q, G = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-        covariance, t = np.empty(room**2), np.empty(H)
-        precisions, projected = np.empty(H), np.empty(H)
+        R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+        t, precisions = np.empty(H), np.empty(H)
     if observed is not None:
         slots = np.full(H, -1)
         met = np.empty(H, np.int64)
@@ -359,8 +381,7 @@ def _moments(
                 room = min(2 * k, H)
                 local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
                 if tables is not None:
-                    R, Q, G = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-                    covariance = np.empty(room**2)
+                    R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
             for i in range(k):
                 eta[i] = projections[r, active[i]]
             if tables is not None:
@@ -372,19 +393,18 @@ def _moments(
                     V, seen, active, k, slots, met, n_met, known, local
                 )
             if tables is not None:
-                for i in range(k):
-                    projected[i] = eta[i]
-                    for j in range(i + 1):
-                        G[i * k + j] = G[j * k + i] = local[i * k + j]
                 whiten(covariance, shift, active, k, local, eta, R, t, variances, precisions)
             else:
                 for i in range(k):
                     eta[i] += shift[active[i]]
             factorise(local, eta, k, L, inverse, v, variances)
             invert(L, inverse, v, k, N, u)
-            second_moments(N, inverse, u, k, local)
+            covariance_of(N, inverse, k, local)
             if tables is not None:
-                transform_full(local, u, R, G, projected, Q, N, eta, k)
+                slab_gradients(local, u, R, t, variances, precisions, k, N, Q, eta)
+            add_outer(u, k, local)
+            if tables is not None:
+                transform_full(local, u, R, k)
             else:
                 for i in range(k):  # z = √ψ u
                     u[i] *= spread[active[i]]
@@ -406,7 +426,7 @@ def _moments(
                     pull[h] += weight * eta[i]
                     for j in range(i + 1):
                         pairs[h, active[j], 0] += weight
-                        pairs[h, active[j], 1] += weight * N[i * k + j]
+                        pairs[h, active[j], 1] += weight * Q[i * k + j]
 
 
 class SpikeSlabModel(LinearModel):
