@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem.em import Evolution
-from evoem.models.linear import LinearStats
+from evoem.models.linear import NOISE_FLOORS, LinearStats
 
 Floats = NDArray[np.float64]
 Dense = NDArray[np.bool_]
@@ -65,6 +65,7 @@ def _add_linear(stats: LinearStats, x: Floats, activation: Floats, first: Floats
     stats.n_rows[...] += 1
     stats.n_observed[...] += len(x)
     stats.data_square[...] += x @ x
+    stats.floor[...] += NOISE_FLOORS[np.dtype(np.float32)] * (x @ x)  # evoem's rows are single
     stats.activation[...] += activation
     stats.first[...] += first
     stats.cross[used] += np.outer(first[used], x)

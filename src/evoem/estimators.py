@@ -214,7 +214,8 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         )
         self.state_ = state
         self._rows_seen = streams.row_keys(X, observed)
-        self._params = model.canonical(state.params)
+        full_batch = self.batch_size is None  # whose steps end in the canonical form already
+        self._params = state.params if full_batch else model.canonical(state.params)
         self._take(self._params)
         self.history_ = {
             name: np.concatenate([old, [getattr(info, name) for info in infos]])
