@@ -176,8 +176,8 @@ def factorise(local, eta, k, L, inverse, v, variances):
 
 
 @inlined_in_order
-def invert(L, inverse, v, k, N, u):
-    """N = L⁻¹, ones on its diagonal included, and u = M⁻¹ η = Nᵀ d⁻¹ v."""
+def invert_unit_triangle(L, k, N):
+    """N = L⁻¹ of a lower triangle with ones on its diagonal, which is stored in N alone."""
     for j in range(k):
         N[j * k + j] = 1.0
         for i in range(j + 1, k):
@@ -185,6 +185,12 @@ def invert(L, inverse, v, k, N, u):
             for p in range(j + 1, i):
                 total -= L[i * k + p] * N[p * k + j]
             N[i * k + j] = total
+
+
+@inlined_in_order
+def invert(L, inverse, v, k, N, u):
+    """N = L⁻¹, ones on its diagonal included, and u = M⁻¹ η = Nᵀ d⁻¹ v."""
+    invert_unit_triangle(L, k, N)
     for j in range(k):
         total = 0.0
         for p in range(j, k):
@@ -221,13 +227,7 @@ def slab_gradients(local, u, R, t, variances, precisions, k, N, Q, gradient):
 
     Written so, nothing large cancels. N is overwritten by R⁻¹.
     """
-    for j in range(k):
-        N[j * k + j] = 1.0
-        for i in range(j + 1, k):
-            total = -R[i * k + j]
-            for p in range(j + 1, i):
-                total -= R[i * k + p] * N[p * k + j]
-            N[i * k + j] = total
+    invert_unit_triangle(R, k, N)
     for i in range(k):
         for j in range(k):
             total = local[i * k + j] + (u[i] - t[i]) * (u[j] - t[j])
