@@ -18,7 +18,6 @@ OPERATORS = [
 ]
 
 # The gradient of a full slab covariance is not a statistic that outlives its parameters.
-INCREMENTAL = [name for name in MODELS if name != "spike_slab_full"]
 
 
 def start(problem, n_states=6, seed=0, **options):
@@ -213,7 +212,7 @@ def test_permuted_rows_with_their_numbers_give_the_same_states(name):
 
 @pytest.mark.parametrize(
     ("name", "batch_size"),
-    [(name, None) for name in MODELS] + [(name, 20) for name in INCREMENTAL],
+    [(name, None) for name in MODELS] + [(name, 20) for name in MODELS],
 )
 def test_a_run_that_is_continued_is_one_that_never_stopped(name, batch_size):
     problem = make_problem(name, N=60, seed=29)
@@ -223,7 +222,7 @@ def test_a_run_that_is_continued_is_one_that_never_stopped(name, batch_size):
     assert_same(whole, part)
 
 
-@pytest.mark.parametrize("name", INCREMENTAL)
+@pytest.mark.parametrize("name", MODELS)
 def test_mini_batches_of_everything_are_the_full_batch(name):
     problem = make_problem(name, N=60, seed=30)
     full, _ = run(problem, start(problem))
@@ -231,7 +230,7 @@ def test_mini_batches_of_everything_are_the_full_batch(name):
     assert_same(full, batch)
 
 
-@pytest.mark.parametrize("name", INCREMENTAL)
+@pytest.mark.parametrize("name", MODELS)
 def test_incremental_em_with_exact_inference_raises_the_likelihood(name):
     problem = make_problem(name, N=60, missing=0.2, seed=31)
     dense = reference.all_states(4)
@@ -435,12 +434,6 @@ def test_rows_that_are_all_the_same_are_fitted_without_noise(name):
         _, infos = run(same, state, iterations=20)
         assert np.isfinite(bounds(infos)).all()
         assert bounds(infos)[-1] > bounds(infos)[0]
-
-
-def test_mini_batches_are_refused_with_a_full_slab_covariance():
-    problem = make_problem("spike_slab_full", N=20)
-    with pytest.raises(ValueError, match=r"batch_size must be None with a full slab .*; got 5\."):
-        run(problem, start(problem), batch_size=5)
 
 
 def test_the_cautious_full_slab_update_never_lowers_the_bound():

@@ -396,11 +396,15 @@ def test_the_scale_convention_changes_nothing_but_the_scale():
             assert problem.model.log_joint(scaled, *args) == pytest.approx(expected, rel=1e-10)
 
 
-def test_a_full_slab_update_stays_positive_definite_when_pairs_are_rare():
-    from evoem.models.spike_slab import positive_definite
+def test_low_eigenvalues_are_raised_to_the_floor_and_the_others_kept():
+    from evoem.models.slab_update import positive_definite
 
     rng = np.random.default_rng(0)
+    units = rng.uniform(0.5, 2.0, 6)
     matrix = random_covariance(6, rng) - 2.0 * np.eye(6)
-    assert np.linalg.eigvalsh(positive_definite(matrix, np.ones(6))).min() > 0
+    values, vectors = np.linalg.eigh(matrix / np.outer(units, units))
+    assert values[0] < 0 < values[-1]
+    wanted = (vectors * np.maximum(values, 0.1)) @ vectors.T * np.outer(units, units)
+    np.testing.assert_allclose(positive_definite(matrix, units, 0.1), wanted, atol=1e-12)
     good = random_covariance(6, rng)
-    np.testing.assert_array_equal(positive_definite(good, np.ones(6)), 0.5 * (good + good.T))
+    np.testing.assert_array_equal(positive_definite(good, np.ones(6), 1e-5), 0.5 * (good + good.T))

@@ -103,12 +103,38 @@ def kernel(function: Callable[..., Any]) -> Any:
         config.CACHE_DIR = before
 
 
+# Helpers neither make nor keep arrays, so counting references to those they are given, an atomic
+# operation each, would be for nothing.
+INLINED: dict[str, Any] = OPTIONS | {"forceinline": True, "_nrt": False}
+
+
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a helper that only kernels call; it is compiled, and cached, as a part of them."""
-    return numba.njit(forceinline=True, **OPTIONS)(function)
+    return numba.njit(**INLINED)(function)
 
 
 def inlined_in_order(function: Callable[..., Any]) -> Any:
     """The same, with sums in their order: loops too short to gain from vectors stay simple."""
-    options = OPTIONS | {"fastmath": FAST_MATH - {"reassoc"}}
-    return numba.njit(forceinline=True, **options)(function)
+    return numba.njit(**INLINED | {"fastmath": FAST_MATH - {"reassoc"}})(function)
+
+
+def unrolled(function: Callable[..., Any]) -> Any:
+    """The same for a `function(k, ...)` whose loops are over the k active latents of a state.
+
+    Most states have few, and code for a known k has no loops left.
+    """
+    body = inlined_in_order(function)
+
+    @inlined
+    def by_size(k, *rest):
+        if k == 1:
+            return body(1, *rest)
+        if k == 2:
+            return body(2, *rest)
+        if k == 3:
+            return body(3, *rest)
+        if k == 4:
+            return body(4, *rest)
+        return body(k, *rest)
+
+    return by_size

@@ -318,14 +318,18 @@ def _sum(model: Model, params: Any, parts: list[Any]) -> Any:
 
 
 def _m_step(
-    model: Model, params: Any, statistics: Any, bound: float, evaluate: Callable[[Any], float]
+    model: Model,
+    params: Any,
+    statistics: Any,
+    bound: float,
+    evaluate: Callable[[Any], float] | None,
 ) -> tuple[Any, bool]:
     """New parameters, and whether the log-joints were evaluated with them.
 
-    Those of a guarded model are taken only if the bound does not fall by them.
+    With `evaluate` they are taken only if the bound does not fall by them.
     """
     new = model.update(params, statistics)
-    if not model.guarded:
+    if evaluate is None:
         return new, False
     if evaluate(new) >= bound:
         return new, True
@@ -354,7 +358,7 @@ def step(
     validation.data(X, observed)
     validation.breeding(evolution, len(state.params.activation_probs))
     validation.same_rows(X, state.states)
-    validation.batches(batch_size, model.guarded)
+    validation.batches(batch_size)
     observed = _mask_of_missing(observed)
     parts = split(len(X), len(X) if batch_size is None else batch_size)
     numbers = list(range(len(parts)))
@@ -371,17 +375,23 @@ def step(
                 evaluated += result.evaluated
                 replaced += result.replaced
             part = slice(parts[group[0]].start, parts[group[-1]].stop)
+            # A part's own bound may fall by a step that is good for all.
+            guard = model.guarded and not incremental
+            evaluate = partial(_evaluate, model, X, observed, state, part=part, n_jobs=n_jobs)
             params, current = _m_step(
                 model,
                 state.params,
                 _sum(model, state.params, latest),
                 bound - before,
-                partial(_evaluate, model, X, observed, state, part=part, n_jobs=n_jobs),
+                evaluate if guard else None,
             )
-            if model.guarded:
+            if guard:
                 evaluated += state.log_joints[part].size
             if len(parts) == 1:  # statistics of other parts would be in the old scale
                 params = model.canonical(params)
+            else:
+                for number in group:
+                    latest[number] = model.settled(latest[number])
             state = state._replace(params=params, current=current and len(parts) == 1)
     state = state._replace(
         iteration=state.iteration + 1, statistics=tuple(latest) if len(parts) > 1 else ()

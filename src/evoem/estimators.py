@@ -41,8 +41,7 @@ COMMON = """n_latents : int, default=8
         Stop when the bound rises by less than this per iteration, in nats per data point, on
         average over five iterations. 0 never stops early.
     batch_size : int or None, default=None
-        Rows per M-step (incremental EM). None is the paper's full batch, and all there is with a
-        full slab covariance.
+        Rows per M-step (incremental EM). None is the paper's full batch.
     init : str or dict
         How parameters start, see the model; a dict gives some or all of them by name, without the
         trailing underscore.

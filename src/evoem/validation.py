@@ -114,14 +114,10 @@ def data(X: Any, observed: Mask) -> None:
         raise ValueError(f"observed must have the shape of X, {X.shape}; got {observed.shape}.")
 
 
-def batches(batch_size: Any, guarded: bool) -> None:
+def batches(batch_size: Any) -> None:
     """Refuse mini-batches that cannot be."""
     if batch_size is not None:
         integer("batch_size", batch_size, 1)
-        if guarded:
-            raise ValueError(
-                f"batch_size must be None with a full slab covariance; got {batch_size}."
-            )
 
 
 def same_rows(X: NDArray[np.floating], states: NDArray[np.uint64]) -> None:

@@ -207,6 +207,13 @@ class Model(ABC):
         """The update of a guarded model to fall back on."""
         raise self._undefined("fallback_update")
 
+    def settled(self, stats: Any) -> Any:
+        """The statistics without what holds for the parameters they were gathered with alone.
+
+        Mini-batches keep those of every part while the parameters move on. May overwrite `stats`.
+        """
+        return stats
+
 
 def add_statistics(total: Any, more: Any) -> None:
     """Add a NamedTuple of statistics to another in place, field by field."""

@@ -157,7 +157,9 @@ class BinarySparseCodingModel(LinearModel):
     def update(
         self, params: BinarySparseCodingParams, stats: LinearStats
     ) -> BinarySparseCodingParams:
-        components, noise_variance = linear.update_dictionary(stats, params.components)
+        components, noise_variance = linear.update_dictionary(
+            stats, params.components, float(params.noise_variance)
+        )
         pi = stats.activation.mean() / stats.n_rows  # appendix D: π
         return BinarySparseCodingParams(
             components,

@@ -26,7 +26,7 @@ MOMENT_ENTRIES = 1 << 18
 PROXIMITY = 1e-10
 # The noise variance stays above this share of the data's mean square: below it log-joints, which
 # have |y|²/σ² in them, would be rounding alone.
-NOISE_FLOORS = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-10}
+NOISE_FLOORS = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-10}
 PROBABILITY_FLOOR = 1e-8
 
 
@@ -311,7 +311,7 @@ def symmetric(lower: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def update_dictionary(
-    stats: LinearStats, W: NDArray[np.float64]
+    stats: LinearStats, W: NDArray[np.float64], old_variance: float
 ) -> tuple[NDArray[np.float64], float]:
     """The W and σ² that maximise the bound, given the moments.
 
@@ -329,12 +329,17 @@ def update_dictionary(
     new = np.ascontiguousarray(linalg.cho_solve(system, stats.cross + pull * W))  # appendix D: W
     # Σ⟨|y - W c|²⟩ = Σ⟨yᵀy⟩ - 2 Tr(W Σ⟨c yᵀ⟩) + Tr(Wᵀ Σ⟨c cᵀ⟩ W), with the system put in.
     residual = stats.data_square - np.vdot(new, stats.cross) + pull * np.vdot(W - new, new)
-    return new, noise_variance(stats, float(residual))
+    return new, noise_variance(stats, float(residual), old_variance)
 
 
-def noise_variance(stats: LinearStats, residual: float) -> float:
-    """σ² from a sum of squared residuals (appendix D)."""
-    return max(residual, float(stats.floor), np.finfo(float).tiny) / float(stats.n_observed)
+def noise_variance(stats: LinearStats, residual: float, old: float) -> float:
+    """σ² from a sum of squared residuals (appendix D), no nearer to zero than that is known to.
+
+    An old value below that floor is left there: rising to it, σ² might lower the bound.
+    """
+    n_observed = float(stats.n_observed)
+    floor = min(float(stats.floor) / n_observed, old)
+    return max(residual / n_observed, floor, np.finfo(float).tiny)
 
 
 def clip_probabilities(
