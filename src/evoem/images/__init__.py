@@ -1,0 +1,1 @@
+"""Restore images: patches, files, degradations, quality."""
