@@ -191,7 +191,7 @@ class SpikeSlab:
             gradient = np.einsum("sij,sj->si", prior, slab.means - slab.prior_means)
             outer = gradient[:, :, None] * gradient[:, None, :]
             curvature = prior @ covariance @ prior + outer - prior
-            np.add.at(stats.pairs[:, :, 0], place, weights[owner])
+            np.add.at(stats.pairs[:, :, 0], place, weights[owner] * prior[chosen])
             np.add.at(stats.pairs[:, :, 1], place, weights[owner] * curvature[chosen])
             owner = np.nonzero(slab.real)[0]
             np.add.at(stats.pull, slab.active[slab.real], weights[owner] * gradient[slab.real])

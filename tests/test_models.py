@@ -204,6 +204,14 @@ def test_full_slab_statistics_are_the_gradients_of_the_expected_log_prior():
             factor = 0.5 if g == h else 1.0
             expected = slope / (2 * step) / factor
             assert stats.curvature[g, h] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+            # In μ the bound is a parabola, so that any two steps give its second derivative.
+            one, other = np.eye(4)[g], np.eye(4)[h]
+            bend = sum(
+                i * j * expected_log_prior(psi, mu + i * one + j * other)
+                for i in (-1, 1)
+                for j in (-1, 1)
+            )
+            assert stats.information[g, h] == pytest.approx(-bend / 4, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("missing", MISSING)

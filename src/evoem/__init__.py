@@ -1,23 +1,44 @@
 """Evolutionary expectation maximisation for generative models with binary latents."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from evoem import em, models
 
 if TYPE_CHECKING:
     from evoem.estimators import BinarySparseCoding, NoisyOr, SpikeSlabCoding
+    from evoem.images.restore import Restoration, denoise, inpaint, restore
 
 __version__ = "0.1.0"
 
-__all__ = ["BinarySparseCoding", "NoisyOr", "SpikeSlabCoding", "__version__", "em", "models"]
+# Where the names that are imported late come from: scikit-learn takes longer to import than all the
+# rest, and the functional core does not need it.
+LATE = {
+    "BinarySparseCoding": "evoem.estimators",
+    "NoisyOr": "evoem.estimators",
+    "SpikeSlabCoding": "evoem.estimators",
+    "Restoration": "evoem.images.restore",
+    "denoise": "evoem.images.restore",
+    "inpaint": "evoem.images.restore",
+    "restore": "evoem.images.restore",
+}
+__all__ = [
+    "BinarySparseCoding",
+    "NoisyOr",
+    "Restoration",
+    "SpikeSlabCoding",
+    "__version__",
+    "denoise",
+    "em",
+    "inpaint",
+    "models",
+    "restore",
+]
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes longer to import than all the rest; the functional core does not need it.
-    if name in __all__:
-        from evoem import estimators
-
-        return getattr(estimators, name)
+    if name in LATE:
+        return getattr(import_module(LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

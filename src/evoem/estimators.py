@@ -73,6 +73,11 @@ ATTRIBUTES = """free_energy_ : float
         All that a later `fit` with `warm_start` needs."""
 
 
+NOTHING_BEFORE: dict[str, Any] = {
+    name: np.empty(0) for name in ("free_energy", "seconds", "states_evaluated", "states_replaced")
+}
+
+
 class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What the three estimators share."""
 
@@ -211,19 +216,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             batch_size=self.batch_size,
             n_jobs=n_jobs,
         )
-        self.state_ = state
-        self._rows_seen = streams.row_keys(X, observed)
-        full_batch = self.batch_size is None  # whose steps end in the canonical form already
-        self._params = state.params if full_batch else model.canonical(state.params)
-        self._take(self._params)
-        self.history_ = {
-            name: np.concatenate([old, [getattr(info, name) for info in infos]])
-            for name, old in before.items()
-        }
-        self.free_energies_ = self.history_.pop("free_energy")
-        self.free_energy_ = float(self.free_energies_[-1])
-        self.n_iter_ = len(self.free_energies_)
-        self.converged_ = self.tol > 0 and convergence(list(self.free_energies_))
+        self._learnt(X, observed, state, infos, before)
         if self.tol > 0 and not self.converged_ and len(infos) == self.max_iter:
             warnings.warn(
                 f"{type(self).__name__} did not converge in max_iter={self.max_iter} iterations: "
@@ -231,6 +224,43 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        return self
+
+    def _learnt(
+        self,
+        X: NDArray[np.floating],
+        observed: validation.Mask,
+        state: em.EMState,
+        infos: list[em.StepInfo],
+        before: dict[str, Any],
+    ) -> None:
+        """Learnt attributes from a run of the functional core."""
+        self.state_ = state
+        self._rows_seen = streams.row_keys(X, observed)
+        full_batch = self.batch_size is None  # whose steps end in the canonical form already
+        params = state.params
+        self._params = params if full_batch else self._make_model().canonical(params)
+        self._take(self._params)
+        self.history_ = {
+            name: np.concatenate([old, [getattr(info, name) for info in infos]])
+            for name, old in before.items()
+        }
+        self.free_energies_ = self.history_.pop("free_energy")
+        self.free_energy_ = float(self.free_energies_[-1]) if len(self.free_energies_) else -np.inf
+        self.n_iter_ = len(self.free_energies_)
+        self.converged_ = self.tol > 0 and em.Convergence(self.tol)(list(self.free_energies_))
+
+    def adopt(
+        self,
+        X: NDArray[np.floating],
+        observed: validation.Mask,
+        state: em.EMState,
+        infos: list[em.StepInfo],
+    ) -> Self:
+        """Become what `fit` would have made of a run of the functional core on these rows."""
+        self._check_parameters()
+        self.n_features_in_ = X.shape[1]
+        self._learnt(X, observed, state, infos, NOTHING_BEFORE)
         return self
 
     def _report(self, info: em.StepInfo) -> bool:
@@ -245,8 +275,6 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self, model: Model, X: NDArray[np.floating], observed: validation.Mask, n_jobs: int
     ) -> tuple[em.EMState, dict[str, Any]]:
         """The state to begin with, and the history of the fit that is continued, if any."""
-        names = ("free_energy", "seconds", "states_evaluated", "states_replaced")
-        nothing: dict[str, Any] = {name: np.empty(0) for name in names}
         params = None
         if self.warm_start and hasattr(self, "state_"):
             old = self.state_
@@ -273,7 +301,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             seed=self._seed(),
             n_jobs=n_jobs,
         )
-        return state, nothing
+        return state, NOTHING_BEFORE
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(LARGEST_SEED))

@@ -1,0 +1,129 @@
+"""From any image array to (rows, columns, channels) of floats with a mask, and back."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evoem import validation
+
+# Single precision is enough for pictures, but not for small differences on a large offset: an image
+# whose mean is this many standard deviations from zero is moved nearer to it.
+LARGEST_OFFSET = 10.0
+USUAL_OFFSET = 3.0
+
+
+class Canonical(NamedTuple):
+    """An image as the patches are cut from it, and what is needed to go back."""
+
+    values: NDArray[np.float32]  # (rows, columns, channels), zero where nothing was observed
+    observed: NDArray[np.bool_] | None  # of the same shape; None if everything was
+    offset: float  # was subtracted
+    image: NDArray[Any]  # as given
+    channel_axis: int | None
+    alpha: NDArray[Any] | None  # (rows, columns)
+
+
+def read(
+    image: ArrayLike, mask: ArrayLike | None, channel_axis: int | None, alpha: bool
+) -> Canonical:
+    """Check an image and its mask of missing values, True where something is missing."""
+    given = np.asarray(image)
+    channels_last = _channels_last(given, channel_axis)
+    kept_alpha = None
+    if alpha and channel_axis is not None and channels_last.shape[2] == 4:
+        kept_alpha, channels_last = channels_last[..., 3], channels_last[..., :3]
+    values = channels_last.astype(np.float64)
+    missing = np.isnan(values)
+    if mask is not None:
+        missing |= _missing(np.asarray(mask), given, channel_axis, values.shape)
+    if missing.all():
+        raise ValueError("mask must leave something of the image to learn from; got all missing.")
+    seen = values[~missing]
+    if np.isinf(seen).any():
+        raise ValueError(f"image must be finite or NaN; got {seen[np.isinf(seen)][0]}.")
+    offset, deviation = float(seen.mean()), float(seen.std())
+    offset = _shift(offset, deviation)
+    values = np.where(missing, 0.0, values - offset)
+    observed = ~missing if missing.any() else None
+    return Canonical(values.astype(np.float32), observed, offset, given, channel_axis, kept_alpha)
+
+
+def seen_values(canonical: Canonical) -> NDArray[np.float32]:
+    """Observed values."""
+    values, observed = canonical.values, canonical.observed
+    return values.ravel() if observed is None else values[observed]
+
+
+def _shift(mean: float, deviation: float) -> float:
+    if deviation == 0 or abs(mean) <= LARGEST_OFFSET * deviation:
+        return 0.0
+    return mean - float(np.sign(mean)) * USUAL_OFFSET * deviation
+
+
+def _channels_last(image: NDArray[Any], channel_axis: int | None) -> NDArray[Any]:
+    if image.dtype.kind not in "buif":
+        raise ValueError(f"image must hold real numbers; got {image.dtype}.")
+    if channel_axis is None:
+        if image.ndim == 3:
+            raise ValueError(
+                f"image must be 2-D unless channel_axis says where its channels are; got the "
+                f"shape {image.shape}."
+            )
+        if image.ndim != 2:
+            raise ValueError(f"image must be 2-D; got {image.ndim} dimensions.")
+        image = image[..., None]
+    else:
+        if image.ndim != 3:
+            raise ValueError(f"image must be 3-D with a channel_axis; got {image.ndim} dimensions.")
+        validation.integer("channel_axis", channel_axis, -3, 2)
+        image = np.moveaxis(image, channel_axis, -1)
+    if 0 in image.shape:
+        raise ValueError(f"image must have pixels; got the shape {image.shape}.")
+    return image
+
+
+def _missing(
+    mask: NDArray[Any],
+    image: NDArray[Any],
+    channel_axis: int | None,
+    shape: tuple[int, ...],
+) -> NDArray[np.bool_]:
+    """A mask per pixel, or per value, in the shape of the canonical image."""
+    if mask.dtype.kind not in "bui":
+        raise ValueError(f"mask must be boolean or of integers; got {mask.dtype}.")
+    flags = mask.astype(np.bool_)
+    if mask.shape == shape[:2]:
+        return np.broadcast_to(flags[..., None], shape)
+    if channel_axis is not None and mask.shape == image.shape:
+        return np.moveaxis(flags, channel_axis, -1)[..., : shape[2]]
+    rule = f"{shape[:2]}" + (f" or {image.shape}" if channel_axis is not None else "")
+    raise ValueError(f"mask must have the shape {rule} of the image; got {mask.shape}.")
+
+
+def write(canonical: Canonical, values: NDArray[np.float64], keep_observed: bool) -> NDArray[Any]:
+    """A restored image with the layout, type and alpha of the one given."""
+    image, axis = canonical.image, canonical.channel_axis
+    restored = values + canonical.offset
+    given = _channels_last(image, axis)
+    if image.dtype.kind != "f":
+        info = np.iinfo(image.dtype) if image.dtype.kind != "b" else np.iinfo(np.uint8)
+        highest = 1 if image.dtype.kind == "b" else info.max
+        restored = np.clip(np.rint(restored), info.min, highest)
+    restored = restored.astype(image.dtype)
+    if keep_observed:
+        own = given[..., : restored.shape[2]]
+        seen = True if canonical.observed is None else canonical.observed
+        restored = np.where(seen, own, restored)
+    return layout(canonical, restored, canonical.alpha)
+
+
+def layout(
+    canonical: Canonical, values: NDArray[Any], alpha: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """(rows, columns, channels) with the axes of the given image, and alpha as one more channel."""
+    if canonical.channel_axis is None:
+        return values[..., 0]
+    if alpha is not None:
+        values = np.concatenate([values, alpha[..., None]], axis=-1)
+    return np.moveaxis(values, -1, canonical.channel_axis)

@@ -1,0 +1,293 @@
+"""Learn a model of an image's patches, and what it says about every pixel."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem import em, states, validation
+from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
+from evoem.images import patches
+from evoem.images.arrays import Canonical
+from evoem.images.presets import Settings
+from evoem.models import BinarySparseCodingModel, SpikeSlabModel
+from evoem.models.base import Mask, Model
+
+# Where memory does not allow all patches, their states are searched for block by block with the
+# learnt parameters, by at most this many E-steps, until a row's bound rises by less than this.
+SEARCH_STEPS = 30
+SEARCH_TOLERANCE = 1e-2
+# Seconds kept for the end, in iterations: reconstructing and merging.
+CLOSING_ITERATIONS = 2.0
+# Patches reconstructed at once: their means and variances are dense.
+PATCHES_AT_ONCE = 8192
+# Weight of a patch of which nothing was observed, which is the prior mean, against others.
+UNSEEN = 1e-6
+
+
+class Progress(NamedTuple):
+    """What is known after an iteration."""
+
+    iteration: int
+    max_iter: int
+    free_energy: float  # the bound per patch
+    noise_level: float  # standard deviation of the noise, in the image's units
+    active: float  # latents per patch
+    states_replaced: int
+    patches_per_second: float
+    seconds: float  # since the start
+    seconds_left: float  # at most
+    params: Any
+
+
+class Clock(NamedTuple):
+    """When a run started and how long it may take."""
+
+    started: float
+    limit: float | None
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self.started
+
+    def left(self) -> float:
+        """Until the limit."""
+        return np.inf if self.limit is None else self.limit - self.seconds
+
+
+def make_model(name: str, learn_slab: bool) -> Model:
+    """The model behind a name; the slab of pure inpainting is fixed (section 4.3)."""
+    if name == "ebsc":
+        return BinarySparseCodingModel()
+    if learn_slab:
+        return SpikeSlabModel()
+    return SpikeSlabModel(slab="fixed", learn_slab_means=False)
+
+
+def bytes_per_patch(settings: Settings, n_pixels: int, masked: bool) -> int:
+    """Memory of a patch, its mask and its states with their log-joints."""
+    state = 8 * states.n_words(settings.n_latents) + 8
+    return n_pixels * (4 + masked) + settings.n_states * state + 8
+
+
+class Learner:
+    """A model of the patches of an image, learnt from all of them or as many as memory allows."""
+
+    def __init__(
+        self,
+        canonical: Canonical,
+        places: patches.Grid,
+        settings: Settings,
+        model: str,
+        seed: int,
+        n_jobs: int,
+        memory: int,
+    ) -> None:
+        self.canonical = canonical
+        self.places = places
+        self.settings = settings
+        self.seed = seed
+        self.n_jobs = n_jobs
+        self.model = make_model(model, learn_slab=canonical.observed is None)
+        self.evolution = validation.evolution(
+            n_latents=settings.n_latents,
+            n_states=validation.n_states(settings.n_states, settings.n_latents),
+            n_parents=settings.n_parents,
+            n_children=settings.n_children,
+            n_generations=settings.n_generations,
+            parents="fit",
+            mutation="uniform",
+            crossover=False,
+        )
+        masked = canonical.observed is not None
+        room = memory // bytes_per_patch(settings, places.n_pixels, masked)
+        if room < settings.n_latents:
+            raise ValueError(
+                f"memory must hold {settings.n_latents} patches of these settings; got {memory} "
+                f"bytes, enough for {room}."
+            )
+        self.all_fit = room >= places.n_patches
+        # In random order, so that mini-batches and blocks are alike.
+        order = np.random.default_rng(seed).permutation(places.n_patches)
+        self.numbers = order[: min(room, places.n_patches)]
+        self.X, self.observed = self.cut(self.numbers)
+        self.infos: list[em.StepInfo] = []
+
+    def cut(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
+        """Patches and what was observed of them."""
+        X = patches.cut(self.canonical.values, self.places, numbers)
+        if self.canonical.observed is None:
+            return X, None
+        return X, patches.cut(self.canonical.observed, self.places, numbers)
+
+    def learn(self, clock: Clock, tol: float, callback: Callable[[Progress], Any] | None) -> str:
+        """Iterate; why it ended."""
+        settings = self.settings
+        self.state = em.init(
+            self.model,
+            self.X,
+            n_latents=settings.n_latents,
+            n_states=settings.n_states,
+            observed=self.observed,
+            seed=self.seed,
+            n_jobs=self.n_jobs,
+        )
+        converged = em.Convergence(tol)
+        try:
+            for _ in range(settings.max_iter):
+                self.state, info = em.step(
+                    self.model,
+                    self.X,
+                    self.state,
+                    self.evolution,
+                    observed=self.observed,
+                    batch_size=self.batch_size,
+                    n_jobs=self.n_jobs,
+                )
+                self.infos.append(info)
+                if callback is not None and callback(self.progress(clock)) is True:
+                    return "callback"
+                if tol > 0 and converged([info.free_energy for info in self.infos]):
+                    return "converged"
+                if clock.left() < info.seconds + self.closing_seconds():
+                    return "time_limit"
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "max_iter"
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a mini-batch."""
+        n_parts = self.settings.n_parts
+        return -(-len(self.X) // n_parts) if n_parts > 1 else None
+
+    @property
+    def params(self) -> Any:
+        """The learnt parameters."""
+        return self.state.params
+
+    @property
+    def noise_level(self) -> float:
+        """Learnt standard deviation of the noise."""
+        return float(np.sqrt(self.params.noise_variance))
+
+    def estimator(self) -> Any:
+        """The same as a fitted estimator."""
+        settings = self.settings
+        options: dict[str, Any] = {
+            "n_latents": settings.n_latents,
+            "n_states": settings.n_states,
+            "n_parents": settings.n_parents,
+            "n_children": settings.n_children,
+            "n_generations": settings.n_generations,
+            "max_iter": settings.max_iter,
+            "batch_size": self.batch_size,
+            "n_jobs": self.n_jobs,
+            "random_state": self.seed,
+        }
+        if isinstance(self.model, SpikeSlabModel):
+            options |= {"slab": self.model.slab, "learn_slab_means": self.model.learn_slab_means}
+            estimator: Any = SpikeSlabCoding(**options)
+        else:
+            estimator = BinarySparseCoding(**options)
+        return estimator.adopt(self.X, self.observed, self.state, self.infos)
+
+    def closing_seconds(self) -> float:
+        """How long reconstruction will take."""
+        own = self.infos[-1].seconds
+        if self.all_fit:
+            return CLOSING_ITERATIONS * own
+        return (SEARCH_STEPS + CLOSING_ITERATIONS) * own * self.places.n_patches / len(self.X)
+
+    def progress(self, clock: Clock) -> Progress:
+        """Where the run stands."""
+        info = self.infos[-1]
+        last = [entry.seconds for entry in self.infos[-5:]]
+        per_iteration = sum(last) / len(last)
+        left = (self.settings.max_iter - len(self.infos)) * per_iteration + self.closing_seconds()
+        return Progress(
+            info.iteration,
+            self.settings.max_iter,
+            info.free_energy,
+            self.noise_level,
+            float(self.params.activation_probs.sum()),
+            info.states_replaced,
+            len(self.X) / info.seconds,
+            clock.seconds,
+            min(left, max(clock.left(), 0.0)),
+            self.params,
+        )
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], Mask, Any]]:
+        """Numbers, values, masks and states of all patches, block by block."""
+        if self.all_fit:
+            for start in range(0, len(self.X), PATCHES_AT_ONCE):
+                part = slice(start, start + PATCHES_AT_ONCE)
+                observed = None if self.observed is None else self.observed[part]
+                yield self.numbers[part], self.X[part], observed, self.state.states[part]
+            return
+        for start in range(0, self.places.n_patches, PATCHES_AT_ONCE):
+            numbers = np.arange(start, min(start + PATCHES_AT_ONCE, self.places.n_patches))
+            X, observed = self.cut(numbers)
+            yield numbers, X, observed, self.search(X, observed)
+
+    def search(self, X: NDArray[np.float32], observed: Mask) -> NDArray[np.uint64]:
+        """States of patches that the model has not learnt from."""
+        return em.infer(
+            self.model,
+            X,
+            self.params,
+            self.evolution,
+            n_states=self.settings.n_states,
+            observed=observed,
+            seed=self.seed,
+            tol=SEARCH_TOLERANCE,
+            max_iter=SEARCH_STEPS,
+            n_jobs=self.n_jobs,
+        ).states
+
+    def estimate(
+        self, X: NDArray[np.float32], observed: Mask, kept: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of noise-free patches."""
+        parts = em.estimate(
+            self.model.reconstruct,
+            self.model,
+            X,
+            self.params,
+            kept,
+            observed=observed,
+            n_jobs=self.n_jobs,
+        )
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return mean, variance
+
+    def reconstruct(
+        self, merge: str
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """Mean and standard deviation of each value, and whether any patch saw something near it.
+
+        The standard deviation is that of the mixture of what all patches say about a value.
+        """
+        canvas, squares, seen = (patches.Canvas(self.places) for _ in range(3))
+        kind = "mean" if merge == "variance" else merge
+        window = patches.window(self.places.patch, kind, self.places.shape[2])
+        floor = 1e-2 * self.noise_level**2 + np.finfo(float).tiny
+        for numbers, X, observed, kept in self.blocks():
+            mean, variance = self.estimate(X, observed, kept)
+            weights = np.broadcast_to(window, mean.shape)
+            if merge == "variance":
+                weights = weights / (variance + floor)
+            if observed is not None:
+                some = observed.any(1, keepdims=True)
+                weights = np.where(some, weights, UNSEEN * weights)
+                seen.add(numbers, np.broadcast_to(some, mean.shape), window)
+            canvas.add(numbers, mean, weights)
+            squares.add(numbers, variance + mean**2, weights)
+        mean = canvas.mean()
+        std = np.sqrt(np.maximum(squares.mean() - mean**2, 0.0))
+        near = np.ones(mean.shape, np.bool_) if self.observed is None else seen.mean() > 0
+        return mean, std, near

@@ -1,0 +1,302 @@
+"""Restore an image from nothing but that image: arrays in, arrays out."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+
+from evoem import validation
+from evoem.images import arrays, holes, patches
+from evoem.images.learning import Clock, Learner, Progress
+from evoem.images.presets import PRESETS, fit_to_image
+
+MODELS = ("es3c", "ebsc")
+MERGES = ("mean", "centre", "variance")
+
+
+class Options(TypedDict, total=False):
+    """What `restore`, `denoise` and `inpaint` have in common, see `restore`."""
+
+    channel_axis: int | None
+    alpha: bool
+    model: str
+    preset: str
+    patch_size: int | None
+    n_latents: int | None
+    n_states: int | None
+    n_parents: int | None
+    n_children: int | None
+    n_generations: int | None
+    n_parts: int | None
+    max_iter: int | None
+    tol: float
+    time_limit: float | None
+    stride: int
+    merge: str
+    memory: int | None
+    seed: int
+    n_jobs: int | None
+    callback: Callable[[Progress], Any] | None
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """A restored image and all that was learnt on the way."""
+
+    image: NDArray[Any]  # of the layout and type of the one given
+    std: NDArray[np.float64]  # posterior standard deviation of each value, in the image's units
+    noise_level: float  # learnt standard deviation of the noise
+    free_energies: NDArray[np.float64]  # the bound per patch, one per iteration
+    estimator: Any  # fitted; None for a constant image
+    settings: dict[str, Any]  # what was used
+    seconds: float
+    ended: str  # "converged", "max_iter", "time_limit", "callback" or "interrupted"
+    notes: tuple[str, ...]  # what the reader of the result should know
+
+
+def restore(
+    image: ArrayLike,
+    *,
+    mask: ArrayLike | None = None,
+    keep_observed: bool = False,
+    channel_axis: int | None = None,
+    alpha: bool = True,
+    model: str = "es3c",
+    preset: str = "balanced",
+    patch_size: int | None = None,
+    n_latents: int | None = None,
+    n_states: int | None = None,
+    n_parents: int | None = None,
+    n_children: int | None = None,
+    n_generations: int | None = None,
+    n_parts: int | None = None,
+    max_iter: int | None = None,
+    tol: float = 0.0,
+    time_limit: float | None = None,
+    stride: int = 1,
+    merge: str = "variance",
+    memory: int | None = None,
+    seed: int = 0,
+    n_jobs: int | None = -1,
+    callback: Callable[[Progress], Any] | None = None,
+) -> Restoration:
+    """Denoise an image, fill in what is missing of it, or both, by a model of its patches.
+
+    Nothing but the image is used: no clean data, no noise level.
+
+    Parameters
+    ----------
+    image : array of shape (rows, columns), or 3-D with a `channel_axis`
+        Integers of any size, booleans or floats. NaN is missing.
+    mask : boolean or integer array, optional
+        True or non-zero where a pixel, or a value of a channel, is missing.
+    keep_observed : bool
+        Return observed values as they are.
+    channel_axis : int, optional
+        Where the channels are. They are restored together.
+    alpha : bool
+        The last of four channels is kept as it is and not learnt from.
+    model : {"es3c", "ebsc"}
+        Spike-and-slab sparse coding, or binary sparse coding.
+    preset : {"fast", "balanced", "paper"}
+        Settings for all of what follows up to `max_iter`; each can be given on its own.
+    patch_size, n_latents : int
+        Width of the square patches, and size of the dictionary. Those of a preset shrink for small
+        images.
+    n_states, n_parents, n_children, n_generations : int
+        The evolutionary search, see `evoem.SpikeSlabCoding`.
+    n_parts : int
+        Mini-batches per iteration.
+    max_iter : int
+        Largest number of iterations.
+    tol : float
+        Stop when the bound rises by less than this per iteration, in nats per patch. 0 does not.
+    time_limit : float, optional
+        Seconds after which the result must be there, as far as can be foreseen.
+    stride : int
+        Steps between patches.
+    merge : {"mean", "centre", "variance"}
+        How overlapping patches are averaged: all alike, by distance to the patch's centre, or by
+        the inverse of their posterior variance.
+    memory : int, optional
+        Bytes that patches and their states may take; by default half of what the machine has. If
+        they do not fit, the model learns from a random choice of patches, and the image is
+        restored block by block.
+    seed : int
+        Everything random follows from it.
+    n_jobs : int or None
+        Threads; -1 for all processors. The result does not depend on it.
+    callback : callable, optional
+        Called with a `Progress` after each iteration; returning True ends the run. An interrupt
+        (Ctrl-C) does so too: what was learnt up to then is used.
+    """
+    started = time.perf_counter()
+    validation.boolean("keep_observed", keep_observed)
+    validation.boolean("alpha", alpha)
+    validation.choice("model", model, MODELS)
+    validation.choice("preset", preset, PRESETS)
+    validation.choice("merge", merge, MERGES)
+    validation.integer("seed", seed, 0)
+    given = {
+        "patch_size": patch_size,
+        "n_latents": n_latents,
+        "n_states": n_states,
+        "n_parents": n_parents,
+        "n_children": n_children,
+        "n_generations": n_generations,
+        "n_parts": n_parts,
+        "max_iter": max_iter,
+    }
+    for name, value in given.items():
+        if value is not None:
+            validation.integer(name, value, 1)
+    validation.integer("stride", stride, 1)
+    validation.real("tol", tol, 0.0)
+    if time_limit is not None:
+        validation.real("time_limit", time_limit, 0.0)
+    if memory is not None:
+        validation.integer("memory", memory, 1)
+    canonical = arrays.read(image, mask, channel_axis, alpha)
+    explicit = {name: value for name, value in given.items() if value is not None}
+    settings = PRESETS[preset]._replace(**explicit)
+    settings = fit_to_image(settings, canonical.values.shape, stride)._replace(**explicit)
+    clock = Clock(started, time_limit)
+    places = patches.grid(canonical.values.shape, settings.patch_size, stride)
+    used = {
+        "model": model,
+        "preset": preset,
+        **settings._asdict(),
+        "tol": tol,
+        "time_limit": time_limit,
+        "stride": stride,
+        "merge": merge,
+        "seed": seed,
+    }
+    seen = arrays.seen_values(canonical)
+    if (seen == seen[0]).all():
+        constant = np.full(places.shape, float(seen[0]))
+        return Restoration(
+            arrays.write(canonical, constant, keep_observed),
+            arrays.layout(canonical, np.zeros(places.shape)),
+            0.0,
+            np.empty(0),
+            None,
+            used,
+            clock.seconds,
+            "converged",
+            ("The image is constant: there was nothing to learn.",),
+        )
+    room = machine_memory() // 2 if memory is None else memory
+    learner = Learner(canonical, places, settings, model, seed, effective_n_jobs(n_jobs), room)
+    ended = learner.learn(clock, tol, callback)
+    mean, std, near = learner.reconstruct(merge)
+    if not near.all():
+        mean = holes.fill(learner, mean, near)
+    if keep_observed:
+        std = np.where(True if canonical.observed is None else canonical.observed, 0.0, std)
+    return Restoration(
+        arrays.write(canonical, mean, keep_observed),
+        arrays.layout(canonical, std),
+        learner.noise_level,
+        np.array([info.free_energy for info in learner.infos]),
+        learner.estimator(),
+        used,
+        clock.seconds,
+        ended,
+        tuple(notes(learner, near)),
+    )
+
+
+def notes(learner: Learner, near: NDArray[np.bool_]) -> Iterator[str]:
+    """What the reader of the result should know."""
+    if not near.all():
+        yield (
+            f"{np.count_nonzero(~near)} values lie in holes larger than a patch, "
+            f"{learner.settings.patch_size} pixels wide: they are a guess from their surroundings."
+        )
+    if not learner.all_fit:
+        yield (
+            f"The model learnt from {len(learner.numbers)} of {learner.places.n_patches} patches, "
+            "as many as memory allows."
+        )
+
+
+def machine_memory() -> int:
+    """Bytes of memory this machine has, or a modest guess."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this platform
+        return 8 << 30
+
+
+def denoise(image: ArrayLike, **options: Unpack[Options]) -> NDArray[Any]:
+    """The image without its noise.
+
+    Parameters
+    ----------
+    image : array
+        As for `restore`, or a stack of such images along the first axis, each restored on its own.
+    **options
+        Those of `restore`.
+    """
+    return _each_slice(image, None, False, options)
+
+
+def inpaint(
+    image: ArrayLike,
+    mask: ArrayLike | None = None,
+    *,
+    keep_observed: bool = True,
+    **options: Unpack[Options],
+) -> NDArray[Any]:
+    """The image with its missing values filled in.
+
+    Parameters
+    ----------
+    image : array
+        As for `denoise`. NaN is missing.
+    mask : boolean or integer array, optional
+        True or non-zero where a pixel is missing, or a value of a channel; of a stack, in every
+        slice or in each.
+    keep_observed : bool
+        Observed values come back unchanged; False denoises them as well.
+    **options
+        Those of `restore`.
+    """
+    return _each_slice(image, mask, keep_observed, options)
+
+
+def _each_slice(
+    image: ArrayLike, mask: ArrayLike | None, keep_observed: bool, options: Options
+) -> NDArray[Any]:
+    pixels = np.asarray(image)
+    axis = options.get("channel_axis")
+    if pixels.ndim != (3 if axis is None else 4):
+        return restore(pixels, mask=mask, keep_observed=keep_observed, **options).image
+    if axis is None and pixels.shape[-1] in (3, 4):
+        raise ValueError(
+            f"channel_axis must be given for what looks like colour; got None for an image of the "
+            f"shape {pixels.shape}."
+        )
+    if axis is not None:
+        validation.integer("channel_axis", axis, -3, 3)
+        if axis == 0:
+            raise ValueError("channel_axis of a stack must not be its first axis; got 0.")
+        options = {**options, "channel_axis": axis - 1 if axis > 0 else axis}
+    masks = [None] * len(pixels) if mask is None else slice_masks(np.asarray(mask), pixels)
+    return np.stack(
+        [
+            restore(one, mask=missing, keep_observed=keep_observed, **options).image
+            for one, missing in zip(pixels, masks, strict=True)
+        ]
+    )
+
+
+def slice_masks(mask: NDArray[Any], stack: NDArray[Any]) -> list[NDArray[Any]]:
+    """The mask of each slice of a stack: one for all, or each its own."""
+    return list(mask) if mask.shape[:3] == stack.shape[:3] else [mask] * len(stack)
