@@ -11,7 +11,9 @@ PACKAGE = Path(evoem.__file__).parent
 
 # Top to bottom; a module may import from lower layers and from its own folder.
 LAYERS = [
+    {"__main__"},
     {"cli"},
+    {"progress"},
     {"report"},
     {"images"},
     {"estimators"},

@@ -3,16 +3,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from evoem import em, models
-
 if TYPE_CHECKING:
+    from evoem import em, models
     from evoem.estimators import BinarySparseCoding, NoisyOr, SpikeSlabCoding
     from evoem.images.restore import Restoration, denoise, inpaint, restore
 
 __version__ = "0.1.0"
 
-# Where the names that are imported late come from: scikit-learn takes longer to import than all the
-# rest, and the functional core does not need it.
+# Everything is imported when it is first asked for: `evoem --help` needs no numerical package, and
+# the functional core needs no scikit-learn.
 LATE = {
     "BinarySparseCoding": "evoem.estimators",
     "NoisyOr": "evoem.estimators",
@@ -37,6 +36,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("em", "models"):
+        return import_module(f"evoem.{name}")
     if name in LATE:
         return getattr(import_module(LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -31,8 +31,9 @@ COMMON = """n_latents : int, default=8
         N_g generations are bred per iteration. None takes 6 and 5, or as many as there can be.
     parents : {"fit", "random"}, default="fit"
         Parents by fitness, or uniformly.
-    mutation : {"uniform", "sparse"}, default="uniform"
-        Flip one uniformly chosen bit, or bits so that children are as sparse as the prior.
+    mutation : {"uniform", "sparse", "guided"}, default="uniform"
+        Flip one uniformly chosen bit; or bits so that children are as sparse as the prior; or one
+        bit, often that of a latent which the model finds promising.
     crossover : bool, default=False
         Cross all pairs of parents before mutation.
     max_iter : int, default=200
@@ -155,12 +156,8 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             validation.choice("init", self.init, self._inits)
         validation.boolean("warm_start", self.warm_start)
         validation.integer("verbose", self.verbose, 0)
-        if self.callback is not None and not callable(self.callback):
-            raise ValueError(f"callback must be callable or None; got {self.callback!r}.")
-        if self.n_jobs is not None:
-            validation.integer("n_jobs", self.n_jobs, -1024)
-            if self.n_jobs == 0:
-                raise ValueError("n_jobs must be an integer other than 0; got 0.")
+        validation.callback(self.callback)
+        validation.jobs(self.n_jobs)
 
     def _read(
         self, X: Any, reset: bool, learn: bool = False

@@ -31,6 +31,11 @@ from evoem.streams import next_below, next_float
 
 # Draws that hit a parent already chosen before the rest is drawn from the others alone.
 REJECTIONS = 8
+# Guided mutation: shares of activated and of dropped latents, and how many of the best there are to
+# choose from for each child.
+ADDED = 0.5
+DROPPED = 0.25
+CANDIDATES = 2
 
 
 class Evolution(NamedTuple):
@@ -63,6 +68,7 @@ class Breeding(NamedTuple):
     log_constants: NDArray[np.float64]  # C(Θ) of each row, which the fitness leaves out
     expected_active: float  # s̃ of appendix B: Σ_h π_h
     flip_gains: Callable[[Genomes], NDArray[np.float64]]  # (n_rows, n_states, n_latents)
+    addition_scores: Callable[[Genomes], NDArray[np.floating]]  # of the same shape
 
 
 # ---------------------------------------------------------------------------- parent selection
@@ -292,6 +298,67 @@ def flip_sparsely(parents: Genomes, n_children: int, breeding: Breeding) -> Geno
     return out
 
 
+@inlined
+def _best_additions(scores, r, p, states, n_best, best, values):
+    """The inactive latents of the highest scores, best first; their number."""
+    n = 0
+    for h in range(scores.shape[2]):
+        value = scores[r, p, h]
+        if n == n_best and not value > values[n - 1]:
+            continue
+        if has(states, r, p, h):
+            continue
+        place = n if n < n_best else n - 1
+        n = min(n + 1, n_best)
+        while place > 0 and values[place - 1] < value:
+            values[place] = values[place - 1]
+            best[place] = best[place - 1]
+            place -= 1
+        values[place] = value
+        best[place] = h
+    return n
+
+
+@kernel
+def _flip_guided(parents, n_parents, n_children, n_latents, scores, streams, out, counts):
+    active = np.empty(n_latents + 1, np.int64)
+    n_best = min(CANDIDATES * n_children, n_latents)
+    best = np.empty(n_best, np.int64)
+    values = np.empty(n_best)
+    for r in range(parents.shape[0]):
+        c = 0
+        for p in range(n_parents[r]):
+            k = active_latents(parents, r, p, active)
+            left = _best_additions(scores, r, p, parents, n_best, best, values)
+            for _ in range(n_children):
+                copy(parents, r, p, out, r, c)
+                kind = next_float(streams, r)
+                if kind < ADDED and left > 0:
+                    chosen = next_below(streams, r, left)
+                    flip(out, r, c, best[chosen])
+                    left -= 1
+                    best[chosen] = best[left]
+                elif kind < ADDED + DROPPED and k > 0:
+                    flip(out, r, c, active[next_below(streams, r, k)])
+                else:
+                    flip(out, r, c, next_below(streams, r, n_latents))
+                c += 1
+        counts[r] = c
+
+
+def flip_guided(parents: Genomes, n_children: int, breeding: Breeding) -> Genomes:
+    """Half of the flips activate a latent that the model finds promising.
+
+    One of the best, so that generations differ. A quarter drops an active latent and a quarter is
+    uniform, since what the model prefers is not all there is.
+    """
+    n_rows, n_parents, n_words = parents.states.shape
+    out = _empty_genomes(n_rows, n_parents * n_children, n_words)
+    scores = breeding.addition_scores(parents)
+    _flip_guided(*parents, n_children, breeding.n_latents, scores, breeding.streams, *out)
+    return out
+
+
 # ----------------------------------------------------------------------------------- the table
 
 Operators = dict[str, dict[str, Callable[..., Genomes]]]
@@ -302,7 +369,7 @@ OPERATORS: Operators = {
     # (parents, breeding) -> children
     "crossover": {"all_pairs": cross_all_pairs},
     # (parents, n_children, breeding) -> children
-    "mutation": {"uniform": flip_uniformly, "sparse": flip_sparsely},
+    "mutation": {"uniform": flip_uniformly, "sparse": flip_sparsely, "guided": flip_guided},
 }
 
 

@@ -187,6 +187,7 @@ def improve(
         log_constants=constants,
         expected_active=model.expected_active(derived),
         flip_gains=lambda genomes: model.flip_gains(derived, rows, genomes),
+        addition_scores=lambda genomes: model.addition_scores(derived, rows, genomes),
     )
     for _ in range(evolution.n_generations):
         population = pool.admit(breed(population, evolution, breeding))

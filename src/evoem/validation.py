@@ -47,6 +47,20 @@ def choice(name: str, value: Any, options: Collection[str]) -> str:
     raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
 
 
+def jobs(value: Any) -> None:
+    """Refuse a number of threads that joblib would."""
+    if value is not None:
+        integer("n_jobs", value, -1024)
+        if value == 0:
+            raise ValueError("n_jobs must be an integer other than 0; got 0.")
+
+
+def callback(value: Any) -> None:
+    """Refuse what cannot be called."""
+    if value is not None and not callable(value):
+        raise ValueError(f"callback must be callable or None; got {value!r}.")
+
+
 def n_states(value: Any, n_latents: int) -> int:
     """Number of states per row: at most 2**n_latents. "all" is that many, None a default."""
     possible = 2**n_latents if n_latents < 63 else None

@@ -11,6 +11,9 @@ from evoem import validation
 # whose mean is this many standard deviations from zero is moved nearer to it.
 LARGEST_OFFSET = 10.0
 USUAL_OFFSET = 3.0
+# Values whose standard deviation is outside of this range are measured in units of it, for their
+# squares to stay within single precision.
+LEAST_DEVIATION, LARGEST_DEVIATION = 1e-6, 1e6
 
 
 class Canonical(NamedTuple):
@@ -18,7 +21,8 @@ class Canonical(NamedTuple):
 
     values: NDArray[np.float32]  # (rows, columns, channels), zero where nothing was observed
     observed: NDArray[np.bool_] | None  # of the same shape; None if everything was
-    offset: float  # was subtracted
+    offset: float  # was subtracted,
+    scale: float  # and this divided by
     image: NDArray[Any]  # as given
     channel_axis: int | None
     alpha: NDArray[Any] | None  # (rows, columns)
@@ -35,28 +39,39 @@ def read(
         kept_alpha, channels_last = channels_last[..., 3], channels_last[..., :3]
     values = channels_last.astype(np.float64)
     missing = np.isnan(values)
-    if mask is not None:
-        missing |= _missing(np.asarray(mask), given, channel_axis, values.shape)
+    for holes in (mask, np.ma.getmask(image)):
+        if holes is not None and holes is not np.ma.nomask:
+            missing |= _missing(np.asarray(holes), given, channel_axis, values.shape)
     if missing.all():
         raise ValueError("mask must leave something of the image to learn from; got all missing.")
     seen = values[~missing]
     if np.isinf(seen).any():
         raise ValueError(f"image must be finite or NaN; got {seen[np.isinf(seen)][0]}.")
-    offset, deviation = float(seen.mean()), float(seen.std())
-    offset = _shift(offset, deviation)
-    values = np.where(missing, 0.0, values - offset)
+    offset, scale = _offset_and_scale(seen)
+    values = np.where(missing, 0.0, (values - offset) / scale)
     observed = ~missing if missing.any() else None
-    return Canonical(values.astype(np.float32), observed, offset, given, channel_axis, kept_alpha)
+    return Canonical(
+        values.astype(np.float32), observed, offset, scale, given, channel_axis, kept_alpha
+    )
 
 
-def seen_values(canonical: Canonical) -> NDArray[np.float32]:
-    """Observed values."""
-    values, observed = canonical.values, canonical.observed
-    return values.ravel() if observed is None else values[observed]
+def _offset_and_scale(seen: NDArray[np.float64]) -> tuple[float, float]:
+    largest = float(np.abs(seen).max())
+    if (seen == seen[0]).all():
+        return float(seen[0]), 1.0
+    unit = seen / largest  # squares of very large or small values are no doubles
+    mean, deviation = largest * float(unit.mean()), largest * float(unit.std())
+    scale = 1.0 if LEAST_DEVIATION <= deviation <= LARGEST_DEVIATION else deviation
+    return _shift(mean, deviation), scale
+
+
+def is_constant(canonical: Canonical) -> bool:
+    """Whether all observed values are the same, which is then the offset."""
+    return not canonical.values.any()
 
 
 def _shift(mean: float, deviation: float) -> float:
-    if deviation == 0 or abs(mean) <= LARGEST_OFFSET * deviation:
+    if abs(mean) <= LARGEST_OFFSET * deviation:
         return 0.0
     return mean - float(np.sign(mean)) * USUAL_OFFSET * deviation
 
@@ -103,19 +118,22 @@ def _missing(
 
 def write(canonical: Canonical, values: NDArray[np.float64], keep_observed: bool) -> NDArray[Any]:
     """A restored image with the layout, type and alpha of the one given."""
-    image, axis = canonical.image, canonical.channel_axis
-    restored = values + canonical.offset
-    given = _channels_last(image, axis)
-    if image.dtype.kind != "f":
-        info = np.iinfo(image.dtype) if image.dtype.kind != "b" else np.iinfo(np.uint8)
-        highest = 1 if image.dtype.kind == "b" else info.max
+    image = canonical.image
+    restored = canonical.scale * values + canonical.offset
+    if image.dtype.kind == "b":
+        restored = np.clip(np.rint(restored), 0, 1)
+    elif image.dtype.kind != "f":
+        info = np.iinfo(image.dtype)
+        highest = float(info.max)
+        if highest > info.max:  # the largest 64-bit integers are no doubles
+            highest = np.nextafter(highest, 0)
         restored = np.clip(np.rint(restored), info.min, highest)
     restored = restored.astype(image.dtype)
     if keep_observed:
-        own = given[..., : restored.shape[2]]
+        own = _channels_last(image, canonical.channel_axis)[..., : restored.shape[2]]
         seen = True if canonical.observed is None else canonical.observed
         restored = np.where(seen, own, restored)
-    return layout(canonical, restored, canonical.alpha)
+    return layout(canonical, restored, canonical.alpha).astype(image.dtype, copy=False)
 
 
 def layout(

@@ -3,12 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images import patches
-from evoem.images.learning import PATCHES_AT_ONCE, Learner
+from evoem.images import learning, patches
 
 
 def fill(
-    learner: Learner, mean: NDArray[np.float64], near: NDArray[np.bool_]
+    learner: learning.Learner, mean: NDArray[np.float64], near: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """`mean` with new values where `near` is false, that is, where no patch saw anything.
 
@@ -16,14 +15,15 @@ def fill(
     first, what they say is taken as if it had been observed, and so on inwards. The result looks
     like its surroundings, but is a guess.
     """
-    places = learner.places
+    # Every place, whatever the stride: there is then always a patch across the edge.
+    places = patches.grid(learner.places.shape, learner.settings.patch_size)
     window = patches.window(places.patch, "centre", places.shape[2])
     mean, known = mean.copy(), near.copy()
     while not known.all():
         canvas = patches.Canvas(places)
         values = np.where(known, mean, 0.0).astype(np.float32)
-        for start in range(0, places.n_patches, PATCHES_AT_ONCE):
-            numbers = np.arange(start, min(start + PATCHES_AT_ONCE, places.n_patches))
+        for start in range(0, places.n_patches, learning.PATCHES_AT_ONCE):
+            numbers = np.arange(start, min(start + learning.PATCHES_AT_ONCE, places.n_patches))
             seen = patches.cut(known, places, numbers)
             across = seen.any(1) & ~seen.all(1)
             if not across.any():

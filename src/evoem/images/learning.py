@@ -15,9 +15,13 @@ from evoem.images.presets import Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel
 from evoem.models.base import Mask, Model
 
-# Where memory does not allow all patches, their states are searched for block by block with the
-# learnt parameters, by at most this many E-steps, until a row's bound rises by less than this.
+# More patches than this hardly make a better dictionary.
+MOST_LEARNT = 300_000
+# Where not all patches were learnt from, their states are searched for block by block with the
+# learnt parameters, by this many E-steps at most, and at least if time is short, until a row's
+# bound rises by less than this.
 SEARCH_STEPS = 30
+FEWEST_SEARCH_STEPS = 3
 SEARCH_TOLERANCE = 1e-2
 # Seconds kept for the end, in iterations: reconstructing and merging.
 CLOSING_ITERATIONS = 2.0
@@ -25,6 +29,8 @@ CLOSING_ITERATIONS = 2.0
 PATCHES_AT_ONCE = 8192
 # Weight of a patch of which nothing was observed, which is the prior mean, against others.
 UNSEEN = 1e-6
+# Of the noise's variance: added to a patch's own where patches are weighed by it.
+VARIANCE_FLOOR = 0.02
 
 
 class Progress(NamedTuple):
@@ -74,7 +80,7 @@ def bytes_per_patch(settings: Settings, n_pixels: int, masked: bool) -> int:
 
 
 class Learner:
-    """A model of the patches of an image, learnt from all of them or as many as memory allows."""
+    """A model of the patches of an image, learnt from all or many of them."""
 
     def __init__(
         self,
@@ -99,7 +105,7 @@ class Learner:
             n_children=settings.n_children,
             n_generations=settings.n_generations,
             parents="fit",
-            mutation="uniform",
+            mutation=settings.mutation,
             crossover=False,
         )
         masked = canonical.observed is not None
@@ -109,12 +115,13 @@ class Learner:
                 f"memory must hold {settings.n_latents} patches of these settings; got {memory} "
                 f"bytes, enough for {room}."
             )
-        self.all_fit = room >= places.n_patches
+        learnt = min(room, MOST_LEARNT, places.n_patches)
+        self.all_fit = learnt == places.n_patches
         # In random order, so that mini-batches and blocks are alike.
-        order = np.random.default_rng(seed).permutation(places.n_patches)
-        self.numbers = order[: min(room, places.n_patches)]
+        self.numbers = np.random.default_rng(seed).permutation(places.n_patches)[:learnt]
         self.X, self.observed = self.cut(self.numbers)
         self.infos: list[em.StepInfo] = []
+        self.search_steps = SEARCH_STEPS
 
     def cut(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
         """Patches and what was observed of them."""
@@ -125,37 +132,50 @@ class Learner:
 
     def learn(self, clock: Clock, tol: float, callback: Callable[[Progress], Any] | None) -> str:
         """Iterate; why it ended."""
-        settings = self.settings
         self.state = em.init(
             self.model,
             self.X,
-            n_latents=settings.n_latents,
-            n_states=settings.n_states,
+            n_latents=self.settings.n_latents,
+            n_states=self.settings.n_states,
             observed=self.observed,
             seed=self.seed,
             n_jobs=self.n_jobs,
         )
-        converged = em.Convergence(tol)
         try:
-            for _ in range(settings.max_iter):
-                self.state, info = em.step(
-                    self.model,
-                    self.X,
-                    self.state,
-                    self.evolution,
-                    observed=self.observed,
-                    batch_size=self.batch_size,
-                    n_jobs=self.n_jobs,
-                )
-                self.infos.append(info)
-                if callback is not None and callback(self.progress(clock)) is True:
-                    return "callback"
-                if tol > 0 and converged([info.free_energy for info in self.infos]):
-                    return "converged"
-                if clock.left() < info.seconds + self.closing_seconds():
-                    return "time_limit"
+            ended = self._iterate(clock, em.Convergence(tol), callback)
         except KeyboardInterrupt:
-            return "interrupted"
+            ended = "interrupted"
+        if ended in ("interrupted", "time_limit"):
+            possible = clock.left() / self.pass_seconds() if self.infos else 0.0
+            steps = min(SEARCH_STEPS, possible - CLOSING_ITERATIONS)
+            self.search_steps = max(FEWEST_SEARCH_STEPS, int(steps))
+        return ended
+
+    def _iterate(
+        self,
+        clock: Clock,
+        convergence: em.Convergence,
+        callback: Callable[[Progress], Any] | None,
+    ) -> str:
+        for _ in range(self.settings.max_iter):
+            self.state, info = em.step(
+                self.model,
+                self.X,
+                self.state,
+                self.evolution,
+                observed=self.observed,
+                batch_size=self.batch_size,
+                n_jobs=self.n_jobs,
+            )
+            self.infos.append(info)
+            if callback is not None and callback(self.progress(clock)) is True:
+                return "callback"
+            if convergence.tol > 0 and convergence([info.free_energy for info in self.infos]):
+                return "converged"
+            if clock.limit is not None:
+                reserved = min(self.closing_seconds(), clock.limit / 2)
+                if clock.left() < info.seconds + reserved:
+                    return "time_limit"
         return "max_iter"
 
     @property
@@ -183,6 +203,7 @@ class Learner:
             "n_parents": settings.n_parents,
             "n_children": settings.n_children,
             "n_generations": settings.n_generations,
+            "mutation": settings.mutation,
             "max_iter": settings.max_iter,
             "batch_size": self.batch_size,
             "n_jobs": self.n_jobs,
@@ -195,12 +216,14 @@ class Learner:
             estimator = BinarySparseCoding(**options)
         return estimator.adopt(self.X, self.observed, self.state, self.infos)
 
+    def pass_seconds(self) -> float:
+        """How long an iteration over all patches takes."""
+        return self.infos[-1].seconds * self.places.n_patches / len(self.X)
+
     def closing_seconds(self) -> float:
         """How long reconstruction will take."""
-        own = self.infos[-1].seconds
-        if self.all_fit:
-            return CLOSING_ITERATIONS * own
-        return (SEARCH_STEPS + CLOSING_ITERATIONS) * own * self.places.n_patches / len(self.X)
+        steps = CLOSING_ITERATIONS + (0 if self.all_fit else SEARCH_STEPS)
+        return steps * self.pass_seconds()
 
     def progress(self, clock: Clock) -> Progress:
         """Where the run stands."""
@@ -245,7 +268,7 @@ class Learner:
             observed=observed,
             seed=self.seed,
             tol=SEARCH_TOLERANCE,
-            max_iter=SEARCH_STEPS,
+            max_iter=self.search_steps,
             n_jobs=self.n_jobs,
         ).states
 
@@ -275,7 +298,7 @@ class Learner:
         canvas, squares, seen = (patches.Canvas(self.places) for _ in range(3))
         kind = "mean" if merge == "variance" else merge
         window = patches.window(self.places.patch, kind, self.places.shape[2])
-        floor = 1e-2 * self.noise_level**2 + np.finfo(float).tiny
+        floor = VARIANCE_FLOOR * self.noise_level**2 + np.finfo(float).tiny
         for numbers, X, observed, kept in self.blocks():
             mean, variance = self.estimate(X, observed, kept)
             weights = np.broadcast_to(window, mean.shape)

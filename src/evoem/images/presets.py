@@ -1,8 +1,14 @@
-"""Named settings, and how they are fitted to small images."""
+"""Named settings, and how they are fitted to an image."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
 
 from evoem.images import patches
+from evoem.models.base import Mask
 
 
 class Settings(NamedTuple):
@@ -16,32 +22,71 @@ class Settings(NamedTuple):
     n_generations: int
     max_iter: int
     n_parts: int  # mini-batches per iteration
+    mutation: str
 
 
 PRESETS = {
-    "fast": Settings(8, 256, 60, 30, 2, 1, 30, 4),
-    "balanced": Settings(12, 512, 100, 30, 3, 1, 100, 4),
+    "fast": Settings(8, 256, 60, 10, 4, 1, 30, 4, "guided"),
+    "balanced": Settings(12, 512, 100, 12, 6, 1, 100, 4, "guided"),
     # Section 4.2 and appendix E, House at a patch size of 12.
-    "paper": Settings(12, 512, 60, 60, 1, 1, 4000, 1),
+    "paper": Settings(12, 512, 60, 60, 1, 1, 4000, 1, "uniform"),
 }
 # A dictionary needs this many patches for each latent, and as many patches as they have pixels.
 PATCHES_PER_LATENT = 8
+# To see around a hole, patches must be wider than it, up to a size.
+HOLE_WIDTHS = 2
+WIDEST_FOR_HOLES = 16
+# With more pixels than this, not every overlapping patch is needed; but each pixel should lie in
+# several.
+MANY_PATCHES = 1_000_000
+LARGEST_STRIDE_SHARE = 1 / 3
 
 
-def fit_to_image(settings: Settings, shape: tuple[int, int, int], stride: int) -> Settings:
-    """The same settings with smaller patches and fewer latents where the image is small."""
-    for patch_size in range(settings.patch_size, 0, -1):
-        places = patches.grid(shape, patch_size, min(stride, patch_size))
-        if places.n_patches >= places.n_pixels // shape[2] or patch_size == 1:
-            break
-    n_latents = max(min(settings.n_latents, places.n_patches // PATCHES_PER_LATENT), 2)
-    n_states = min(settings.n_states, 2**n_latents) if n_latents < 20 else settings.n_states
-    n_parents = min(settings.n_parents, n_states)
-    n_children = min(settings.n_children, n_latents)
-    return settings._replace(
+def stride_for(shape: tuple[int, int, int], patch_size: int) -> int:
+    """1, or more for an image of millions of pixels."""
+    wanted = math.ceil(math.sqrt(shape[0] * shape[1] / MANY_PATCHES))
+    return max(1, min(wanted, int(patch_size * LARGEST_STRIDE_SHARE)))
+
+
+def hole_width(missing: NDArray[np.bool_]) -> int:
+    """Width of the largest square that lies within missing pixels (rows, columns)."""
+    bordered = np.pad(missing, 1)
+    return max(2 * int(ndimage.distance_transform_cdt(bordered, "chessboard").max()) - 1, 0)
+
+
+def fit_to_image(
+    preset: Settings,
+    given: dict[str, Any],
+    shape: tuple[int, int, int],
+    observed: Mask,
+) -> Settings:
+    """Settings for an image: those given, and those of a preset, changed to go with them.
+
+    Patches of colour are smaller, for about as many values as those of a grey image; larger if
+    there are large holes; and smaller again, with fewer latents, where the image is small.
+    """
+    patch_size = given.get("patch_size") or _patch_size(preset.patch_size, shape, observed)
+    places = patches.grid(shape, patch_size)
+    fitting = max(min(preset.n_latents, places.n_patches // PATCHES_PER_LATENT), 2)
+    n_latents = given.get("n_latents", fitting)
+    n_states = given.get("n_states", min(preset.n_states, 2**n_latents))
+    return preset._replace(
         patch_size=patch_size,
         n_latents=n_latents,
         n_states=n_states,
-        n_parents=n_parents,
-        n_children=n_children,
-    )
+        n_parents=min(preset.n_parents, n_states),
+        n_children=min(preset.n_children, n_latents),
+    )._replace(**given)
+
+
+def _patch_size(preset: int, shape: tuple[int, int, int], observed: Mask) -> int:
+    patch_size = max(round(preset / math.sqrt(shape[2])), 1)
+    if observed is not None:
+        wanted = HOLE_WIDTHS * hole_width(np.logical_and.reduce(~observed, axis=2))
+        patch_size = max(patch_size, min(wanted, WIDEST_FOR_HOLES))
+    while patch_size > 1:
+        places = patches.grid(shape, patch_size)
+        if places.n_patches >= places.patch[0] * places.patch[1]:
+            break
+        patch_size -= 1
+    return patch_size

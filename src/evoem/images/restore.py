@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from evoem import validation
 from evoem.images import arrays, holes, patches
 from evoem.images.learning import Clock, Learner, Progress
-from evoem.images.presets import PRESETS, fit_to_image
+from evoem.images.presets import PRESETS, fit_to_image, stride_for
 
 MODELS = ("es3c", "ebsc")
 MERGES = ("mean", "centre", "variance")
@@ -33,11 +33,12 @@ class Options(TypedDict, total=False):
     n_children: int | None
     n_generations: int | None
     n_parts: int | None
+    mutation: str | None
     max_iter: int | None
     tol: float
     time_limit: float | None
-    stride: int
-    merge: str
+    stride: int | None
+    merge: str | None
     memory: int | None
     seed: int
     n_jobs: int | None
@@ -52,7 +53,9 @@ class Restoration:
     std: NDArray[np.float64]  # posterior standard deviation of each value, in the image's units
     noise_level: float  # learnt standard deviation of the noise
     free_energies: NDArray[np.float64]  # the bound per patch, one per iteration
-    estimator: Any  # fitted; None for a constant image
+    estimator: Any  # fitted on patches of (image - offset) / scale; None for a constant image
+    offset: float
+    scale: float
     settings: dict[str, Any]  # what was used
     seconds: float
     ended: str  # "converged", "max_iter", "time_limit", "callback" or "interrupted"
@@ -75,11 +78,12 @@ def restore(
     n_children: int | None = None,
     n_generations: int | None = None,
     n_parts: int | None = None,
+    mutation: str | None = None,
     max_iter: int | None = None,
     tol: float = 0.0,
     time_limit: float | None = None,
-    stride: int = 1,
-    merge: str = "variance",
+    stride: int | None = None,
+    merge: str | None = None,
     memory: int | None = None,
     seed: int = 0,
     n_jobs: int | None = -1,
@@ -108,7 +112,7 @@ def restore(
     patch_size, n_latents : int
         Width of the square patches, and size of the dictionary. Those of a preset shrink for small
         images.
-    n_states, n_parents, n_children, n_generations : int
+    n_states, n_parents, n_children, n_generations, mutation : int, str
         The evolutionary search, see `evoem.SpikeSlabCoding`.
     n_parts : int
         Mini-batches per iteration.
@@ -118,15 +122,17 @@ def restore(
         Stop when the bound rises by less than this per iteration, in nats per patch. 0 does not.
     time_limit : float, optional
         Seconds after which the result must be there, as far as can be foreseen.
-    stride : int
-        Steps between patches.
-    merge : {"mean", "centre", "variance"}
+    stride : int, optional
+        Steps between patches; by default 1, or up to a third of a patch for images of millions of
+        pixels.
+    merge : {"mean", "centre", "variance"}, optional
         How overlapping patches are averaged: all alike, by distance to the patch's centre, or by
-        the inverse of their posterior variance.
+        the inverse of their posterior variance; the last by default, or "centre" where something is
+        missing.
     memory : int, optional
         Bytes that patches and their states may take; by default half of what the machine has. If
-        they do not fit, the model learns from a random choice of patches, and the image is
-        restored block by block.
+        they do not fit, or are very many, the model learns from a random choice of patches, and the
+        image is restored block by block.
     seed : int
         Everything random follows from it.
     n_jobs : int or None
@@ -140,8 +146,11 @@ def restore(
     validation.boolean("alpha", alpha)
     validation.choice("model", model, MODELS)
     validation.choice("preset", preset, PRESETS)
-    validation.choice("merge", merge, MERGES)
-    validation.integer("seed", seed, 0)
+    if merge is not None:
+        validation.choice("merge", merge, MERGES)
+    validation.integer("seed", seed, 0, 2**32 - 1)
+    validation.jobs(n_jobs)
+    validation.callback(callback)
     given = {
         "patch_size": patch_size,
         "n_latents": n_latents,
@@ -155,18 +164,24 @@ def restore(
     for name, value in given.items():
         if value is not None:
             validation.integer(name, value, 1)
-    validation.integer("stride", stride, 1)
+    if stride is not None:
+        validation.integer("stride", stride, 1)
     validation.real("tol", tol, 0.0)
     if time_limit is not None:
         validation.real("time_limit", time_limit, 0.0)
     if memory is not None:
         validation.integer("memory", memory, 1)
     canonical = arrays.read(image, mask, channel_axis, alpha)
-    explicit = {name: value for name, value in given.items() if value is not None}
-    settings = PRESETS[preset]._replace(**explicit)
-    settings = fit_to_image(settings, canonical.values.shape, stride)._replace(**explicit)
+    explicit: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
+    if mutation is not None:
+        explicit["mutation"] = mutation
+    shape = canonical.values.shape
+    settings = fit_to_image(PRESETS[preset], explicit, shape, canonical.observed)
+    if merge is None:
+        merge = "variance" if canonical.observed is None else "centre"
+    stride = stride_for(shape, settings.patch_size) if stride is None else stride
     clock = Clock(started, time_limit)
-    places = patches.grid(canonical.values.shape, settings.patch_size, stride)
+    places = patches.grid(shape, settings.patch_size, stride)
     used = {
         "model": model,
         "preset": preset,
@@ -177,15 +192,16 @@ def restore(
         "merge": merge,
         "seed": seed,
     }
-    seen = arrays.seen_values(canonical)
-    if (seen == seen[0]).all():
-        constant = np.full(places.shape, float(seen[0]))
+    if arrays.is_constant(canonical):
+        constant = np.zeros(places.shape)
         return Restoration(
             arrays.write(canonical, constant, keep_observed),
-            arrays.layout(canonical, np.zeros(places.shape)),
+            arrays.layout(canonical, constant),
             0.0,
             np.empty(0),
             None,
+            canonical.offset,
+            canonical.scale,
             used,
             clock.seconds,
             "converged",
@@ -201,10 +217,12 @@ def restore(
         std = np.where(True if canonical.observed is None else canonical.observed, 0.0, std)
     return Restoration(
         arrays.write(canonical, mean, keep_observed),
-        arrays.layout(canonical, std),
-        learner.noise_level,
+        arrays.layout(canonical, canonical.scale * std),
+        canonical.scale * learner.noise_level,
         np.array([info.free_energy for info in learner.infos]),
         learner.estimator(),
+        canonical.offset,
+        canonical.scale,
         used,
         clock.seconds,
         ended,
@@ -222,7 +240,7 @@ def notes(learner: Learner, near: NDArray[np.bool_]) -> Iterator[str]:
     if not learner.all_fit:
         yield (
             f"The model learnt from {len(learner.numbers)} of {learner.places.n_patches} patches, "
-            "as many as memory allows."
+            "chosen at random."
         )
 
 
@@ -283,12 +301,14 @@ def _each_slice(
             f"channel_axis must be given for what looks like colour; got None for an image of the "
             f"shape {pixels.shape}."
         )
+    if len(pixels) == 0:
+        raise ValueError(f"image must have slices; got the shape {pixels.shape}.")
     if axis is not None:
         validation.integer("channel_axis", axis, -3, 3)
         if axis == 0:
             raise ValueError("channel_axis of a stack must not be its first axis; got 0.")
         options = {**options, "channel_axis": axis - 1 if axis > 0 else axis}
-    masks = [None] * len(pixels) if mask is None else slice_masks(np.asarray(mask), pixels)
+    masks = [None] * len(pixels) if mask is None else slice_masks(np.asarray(mask), pixels, axis)
     return np.stack(
         [
             restore(one, mask=missing, keep_observed=keep_observed, **options).image
@@ -297,6 +317,9 @@ def _each_slice(
     )
 
 
-def slice_masks(mask: NDArray[Any], stack: NDArray[Any]) -> list[NDArray[Any]]:
+def slice_masks(
+    mask: NDArray[Any], stack: NDArray[Any], channel_axis: int | None
+) -> list[NDArray[Any]]:
     """The mask of each slice of a stack: one for all, or each its own."""
-    return list(mask) if mask.shape[:3] == stack.shape[:3] else [mask] * len(stack)
+    per_pixel = stack.shape if channel_axis is None else tuple(np.delete(stack.shape, channel_axis))
+    return list(mask) if mask.shape in (stack.shape, per_pixel) else [mask] * len(stack)

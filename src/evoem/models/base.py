@@ -145,6 +145,15 @@ class Model(ABC):
         before, after = out[:, :, :1], out[:, :, 1:]
         return np.subtract(after, before, out=np.zeros_like(after), where=after != before)
 
+    def addition_scores(self, derived: Any, rows: Any, genomes: Genomes) -> NDArray[np.floating]:
+        """How promising it is to activate each latent: (n_rows, n_genomes, n_latents).
+
+        Guided mutation ranks latents by it. It should be about the gain of the log-joint; a model
+        that can leave the prior out of it, cheaply, does better. Those of active latents are not
+        looked at.
+        """
+        return self.flip_gains(derived, rows, genomes)
+
     def initialize(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
     ) -> Any:

@@ -16,7 +16,7 @@ from evoem.compile import kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
-from evoem.states import Population, active_latents
+from evoem.states import Genomes, Population, active_latents
 
 
 class BinarySparseCodingParams(NamedTuple):
@@ -110,6 +110,20 @@ def _moments(
             activation[begin + u] = first[begin + u]
 
 
+@kernel
+def _correlations(V, gram, projections, complete, states, counts, correlations, explained):
+    active = np.empty(len(V) + 1, np.int64)
+    ones = np.ones(len(V))
+    for r in range(states.shape[0]):
+        for p in range(counts[r]):
+            k = active_latents(states, r, p, active)
+            for h in range(len(V)):
+                correlations[r, p, h] = projections[r, h]
+            linear.subtract_explained(
+                V, gram, ones, active, k, complete[r], r, p, correlations, explained
+            )
+
+
 class BinarySparseCodingModel(LinearModel):
     """Binary sparse coding behind the model contract.
 
@@ -129,6 +143,32 @@ class BinarySparseCodingModel(LinearModel):
             float(np.log1p(-pi).sum()),
             float(pi.sum()),
         )
+
+    def _fill_correlations(
+        self,
+        derived: Derived,
+        rows: Rows,
+        genomes: Genomes,
+        correlations: NDArray[np.floating],
+        explained: NDArray[np.floating],
+    ) -> None:
+        _correlations(
+            derived.scaled,
+            derived.gram,
+            rows.projections,
+            rows.complete,
+            *genomes,
+            correlations,
+            explained,
+        )
+
+    def addition_scores(
+        self, derived: Derived, rows: Rows, genomes: Genomes
+    ) -> NDArray[np.floating]:
+        """Gains by one more latent without the prior's log-odds."""
+        scores, squares = self._residual_correlations(derived, rows, genomes)
+        scores -= 0.5 * squares[:, None]
+        return scores
 
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
         _log_joints(

@@ -15,7 +15,7 @@ from scipy import linalg
 
 from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
-from evoem.states import active_latents, clear
+from evoem.states import Genomes, active_latents, clear
 
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
 # whatever rows it comes with, and the result of a row does not depend on them.
@@ -153,6 +153,22 @@ def negligible_weight(dtype: Any) -> float:
     In single precision weights are off by far more than this, because log-joints are.
     """
     return 8.0 * float(np.finfo(dtype).eps)
+
+
+@inlined
+def subtract_explained(V, gram, coefficients, active, k, complete, r, p, correlations, explained):
+    """Take what a state explains of the data off the correlations of each latent with it.
+
+    Of a row with missing values, `explained` gets what is to be taken off after a matrix product.
+    """
+    for i in range(k):
+        h, c = active[i], coefficients[i]
+        if complete:
+            for g in range(correlations.shape[2]):
+                correlations[r, p, g] -= c * gram[h, g]
+        else:
+            for d in range(explained.shape[2]):
+                explained[r, p, d] += c * V[h, d]
 
 
 class Rows(NamedTuple):
@@ -472,6 +488,36 @@ class LinearModel(Model):
 
     def log_constants(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
         return rows.constants
+
+    def _fill_correlations(
+        self,
+        derived: Any,
+        rows: Rows,
+        genomes: Genomes,
+        correlations: NDArray[np.floating],
+        explained: NDArray[np.floating],
+    ) -> None:
+        """Correlation of V with what each state leaves of the data, see `subtract_explained`."""
+        raise self._undefined("_fill_correlations")
+
+    def _residual_correlations(
+        self, derived: Any, rows: Rows, genomes: Genomes
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Correlations with the residual, (n_rows, n_genomes, H), and squares of V, (n_rows, H)."""
+        n_rows, n_genomes, _ = genomes.states.shape
+        V = derived.scaled
+        correlations = np.empty((n_rows, n_genomes, len(V)), V.dtype)
+        if rows.observed is None:
+            self._fill_correlations(
+                derived, rows, genomes, correlations, np.empty((0, 0, 0), V.dtype)
+            )
+            return correlations, np.diag(derived.gram)[None]
+        explained = np.zeros((n_rows, n_genomes, V.shape[1]), V.dtype)
+        self._fill_correlations(derived, rows, genomes, correlations, explained)
+        explained *= rows.observed[:, None]
+        products = row_products(explained.reshape(-1, V.shape[1]), V)
+        correlations -= products.reshape(correlations.shape)
+        return correlations, row_products(rows.observed.astype(V.dtype), V**2)
 
     def empty_statistics(self, params: Any) -> Any:
         """Statistics of no rows."""

@@ -30,7 +30,7 @@ from evoem.models.slab_update import (
     update_full_slab,
     update_slab,
 )
-from evoem.states import Population, active_latents
+from evoem.states import Genomes, Population, active_latents
 
 
 class Derived(NamedTuple):
@@ -46,6 +46,13 @@ class Derived(NamedTuple):
     noise_variance: float
     log_prior: float
     expected_active: float
+
+
+def own_slabs(derived: Derived) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance of each latent's own slab, in the units of V."""
+    if derived.tables is None:
+        return derived.shift, np.ones_like(derived.shift)
+    return derived.shift, np.diag(derived.tables[:, :, 1]).astype(np.float64)
 
 
 # `observed` and `tables` are None where nothing is missing and Ψ is diagonal; the compiler then
@@ -172,6 +179,60 @@ def _moments(
                         pairs[h, active[j], 1] += weight * Q[i * k + j]
 
 
+@kernel
+def _correlations(
+    V, gram, shift, spread, tables, start, projections, complete, observed,
+    states, counts, correlations, explained,
+):  # fmt: skip
+    H, D = V.shape
+    active = np.empty(H + 1, np.int64)
+    room = 16
+    local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+    R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+    eta, v, u = np.empty(H), np.empty(H), np.empty(H)
+    inverse, variances, t, precisions = np.empty(H), np.ones(H), np.empty(H), np.empty(H)
+    if observed is not None:
+        slots = np.full(H, -1)
+        met = np.empty(H, np.int64)
+        n_met = 0
+        known = np.empty(H * (H + 1) // 2)
+        seen = np.empty(D, V.dtype)
+    for r in range(states.shape[0]):
+        if observed is not None:
+            for d in range(D):
+                seen[d] = observed[r, d]
+            n_met = linear.reset_observed_gram(slots, met, n_met)
+        for p in range(counts[r]):
+            k = active_latents(states, r, p, active)
+            if k > room:
+                room = min(2 * k, H)
+                local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+                R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+            for i in range(k):
+                eta[i] = projections[r, active[i]]
+            complete_row = observed is None or complete[r]
+            if observed is not None and not complete_row:
+                n_met = linear.fill_observed_gram(
+                    V, seen, active, k, slots, met, n_met, known, local
+                )
+            solve(
+                k, gram, shift, tables, active, complete_row, local, covariance, eta, R, t,
+                variances, precisions, L, inverse, v,
+            )  # fmt: skip
+            expect(
+                k, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
+                L, inverse, v, N, u, Q,
+            )  # fmt: skip
+            for h in range(H):
+                correlations[r, p, h] = projections[r, h] + start[h]
+            if tables is None:  # ⟨z⟩ is in units of √ψ, and so is V
+                for i in range(k):
+                    u[i] /= spread[active[i]]
+            linear.subtract_explained(
+                V, gram, u, active, k, complete_row, r, p, correlations, explained
+            )
+
+
 class SpikeSlabModel(LinearModel):
     """Spike-and-slab sparse coding behind the model contract.
 
@@ -269,6 +330,43 @@ class SpikeSlabModel(LinearModel):
             *sums,
             self.printed,
         )
+
+    def _fill_correlations(
+        self,
+        derived: Derived,
+        rows: Rows,
+        genomes: Genomes,
+        correlations: NDArray[np.floating],
+        explained: NDArray[np.floating],
+    ) -> None:
+        means, variances = own_slabs(derived)
+        _correlations(
+            derived.scaled,
+            derived.gram,
+            derived.shift,
+            derived.spread,
+            derived.tables,
+            means / variances,
+            rows.projections,
+            rows.complete,
+            rows.observed,
+            *genomes,
+            correlations,
+            explained,
+        )
+
+    def addition_scores(
+        self, derived: Derived, rows: Rows, genomes: Genomes
+    ) -> NDArray[np.floating]:
+        """Gains by one more latent, as if V were orthogonal, without the prior's log-odds."""
+        z, squares = self._residual_correlations(derived, rows, genomes)
+        means, variances = own_slabs(derived)
+        pivots = 1 / variances + squares
+        constants = 0.5 * (np.log(pivots * variances) + means**2 / variances)
+        z *= z
+        z *= (0.5 / pivots).astype(z.dtype)[:, None]
+        z -= constants.astype(z.dtype)[:, None]
+        return z
 
     def empty_statistics(self, params: SpikeSlabParams) -> SpikeSlabStats:
         sums = linear.empty_stats(params.components, self.printed)

@@ -1,0 +1,5 @@
+"""The command line as `python -m evoem`."""
+
+from evoem.cli import app
+
+app(prog_name="evoem")

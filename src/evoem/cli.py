@@ -1,0 +1,361 @@
+"""The command line: `evoem denoise`, `evoem inpaint` and `evoem demo`.
+
+Numerical packages are imported where they are needed, so that `evoem --help` answers at once.
+"""
+
+import inspect
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+import evoem
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    from evoem.images.files import Picture
+    from evoem.images.restore import Restoration
+    from evoem.progress import Scores
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+EXIT_INTERRUPTED = 130
+DEMO_SIDE = 256
+DEMO_NOISE = 25.0
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+Preset = Annotated[str, Option(help="fast, balanced or paper.")]
+MaxIter = Annotated[int | None, Option(help="Largest number of iterations.")]
+Seed = Annotated[int, Option(help="Everything random follows from it.")]
+NJobs = Annotated[int, Option(help="Threads; -1 for all processors.")]
+Force = Annotated[bool, Option("--force", help="Replace existing files.")]
+Quiet = Annotated[bool, Option("--quiet", help="Say nothing but errors.")]
+
+
+@dataclass(kw_only=True)
+class Job:
+    """What denoise and inpaint are both told; options of `restore` have its names and defaults."""
+
+    input: Annotated[Path, Argument(help="PNG, JPEG, TIFF or NPY file.", show_default=False)]
+    output: Annotated[Path, Option("--output", "-o", help="File for the restored picture.")]
+    model: Annotated[str, Option(help="es3c (spike-and-slab) or ebsc (binary).")] = "es3c"
+    preset: Preset = "balanced"
+    patch_size: Annotated[int | None, Option(help="Width of the patches.")] = None
+    n_latents: Annotated[int | None, Option(help="Size of the dictionary.")] = None
+    n_states: Annotated[int | None, Option(help="States kept per patch.")] = None
+    n_parents: Annotated[int | None, Option(help="States that have children.")] = None
+    n_children: Annotated[int | None, Option(help="Children of each parent.")] = None
+    n_generations: Annotated[int | None, Option(help="Generations per iteration.")] = None
+    n_parts: Annotated[int | None, Option(help="Mini-batches per iteration.")] = None
+    mutation: Annotated[str | None, Option(help="uniform, sparse or guided.")] = None
+    max_iter: MaxIter = None
+    tol: Annotated[float, Option(help="Stop when the bound rises by less; 0: never.")] = 0.0
+    time_limit: Annotated[float | None, Option(help="Seconds for the whole run.")] = None
+    stride: Annotated[int | None, Option(help="Steps between patches.")] = None
+    merge: Annotated[str | None, Option(help="Weigh patches by mean, centre or variance.")] = None
+    seed: Seed = 0
+    n_jobs: NJobs = -1
+    memory: Annotated[str | None, Option(help="Bytes for patches, such as 500M or 4G.")] = None
+    reference: Annotated[Path | None, Option(help="Clean picture, to compare with.")] = None
+    uncertainty: Annotated[Path | None, Option(help="File for standard deviations.")] = None
+    json: Annotated[Path | None, Option(help="File for settings and results.")] = None
+    force: Force = False
+    quiet: Quiet = False
+
+
+def with_job(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a `Job` besides its own."""
+    own = dict(inspect.signature(command).parameters)
+    del own["job"]
+    parameters = [*own.values(), *inspect.signature(Job).parameters.values()]
+
+    @wraps(command)
+    def filled(**given: Any) -> None:
+        mine = {name: given.pop(name) for name in own}
+        command(job=Job(**given), **mine)
+
+    filled.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    filled.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    return filled
+
+
+def show_version(wanted: bool) -> None:
+    """Answer --version."""
+    if wanted:
+        typer.echo(f"evoem {evoem.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Denoise or inpaint one picture from nothing but that picture."""
+
+
+@app.command()
+@with_job
+def denoise(*, job: Job) -> None:
+    """Remove the noise of a picture. Its level need not be known. NaN is filled in."""
+    with one_sentence():
+        run("denoise", job, None, keep_observed=False)
+
+
+@app.command()
+@with_job
+def inpaint(
+    *,
+    job: Job,
+    mask: Annotated[
+        Path | None, Option(help="Picture that is not zero where pixels are missing, besides NaN.")
+    ] = None,
+    keep_observed: Annotated[
+        bool,
+        Option(
+            "--keep-observed/--no-keep-observed",
+            " /--denoise",
+            help="Leave the other pixels as they are; --denoise does not.",
+        ),
+    ] = True,
+) -> None:
+    """Fill in missing pixels of a picture: those of a mask, and NaN."""
+    with one_sentence():
+        run("inpaint", job, mask, keep_observed)
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        Path, Option("--output", "-o", help="File for clean, noisy and restored side by side.")
+    ] = Path("evoem-demo.png"),
+    preset: Preset = "fast",
+    max_iter: MaxIter = None,
+    seed: Seed = 0,
+    n_jobs: NJobs = -1,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add noise to a photograph and remove it again. Needs scikit-image."""
+    with one_sentence():
+        try:
+            from skimage import data
+        except ImportError:
+            raise ValueError("demo needs scikit-image: pip install 'evoem[demo]'.") from None
+        import numpy as np
+
+        from evoem import progress
+        from evoem.images import degrade, files
+
+        photograph = data.camera()
+        step = len(photograph) // DEMO_SIDE
+        blocks = photograph.reshape(DEMO_SIDE, step, DEMO_SIDE, step)
+        clean = files.Picture(blocks.mean((1, 3)), None, False, False, {})
+        noisy = clean._replace(pixels=degrade.add_noise(clean.pixels, DEMO_NOISE, seed))
+        board = clean._replace(pixels=np.zeros((DEMO_SIDE, 3 * DEMO_SIDE), np.uint8))
+        files.check_output(output, force=force, picture=board)
+        options = {"preset": preset, "max_iter": max_iter, "seed": seed, "n_jobs": n_jobs}
+        results = progress.restore_slices(noisy.pixels[None], [None], options, quiet=quiet)
+        restored = clean._replace(pixels=results[0].image)
+        row = np.concatenate([clean.pixels, noisy.pixels, restored.pixels], axis=1)
+        board = board._replace(pixels=np.clip(np.rint(row), 0, 255).astype(np.uint8))
+        files.write(output, board, force=force)
+        finish(output, results, 1, progress.scores(clean, noisy, restored, 255.0), quiet)
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Say what went wrong in one sentence, and leave with the exit code for it."""
+    try:
+        yield
+    except ValueError as error:
+        typer.echo(f"evoem: {error}", err=True)
+        raise typer.Exit(1) from error
+    except MemoryError as error:
+        typer.echo("evoem: memory ran out; give --memory less, for example 1G.", err=True)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt as error:
+        typer.echo("evoem: interrupted before everything was written.", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from error
+
+
+def run(command: str, job: Job, mask: Path | None, keep_observed: bool) -> None:
+    """Read, check, restore, write and tell."""
+    import numpy as np
+
+    from evoem import progress
+    from evoem.images import files
+
+    options = restore_options(job) | {"keep_observed": keep_observed, "alpha": False}
+    picture = files.read(job.input)
+    check_outputs(job, picture)
+    options["channel_axis"] = -1 if picture.colour else None
+    slices = picture.pixels if picture.stack else picture.pixels[None]
+    masks = read_masks(mask, picture)
+    check_slices(slices, masks, options)
+    reference = None if job.reference is None else read_reference(job.reference, picture)
+
+    results = progress.restore_slices(slices, masks, options, quiet=job.quiet)
+    values, std = slices.copy(), np.full(slices.shape, np.nan, np.float32)
+    for number, result in enumerate(results):
+        values[number], std[number] = result.image, result.std
+    shape = picture.pixels.shape
+    restored = picture._replace(pixels=values.reshape(shape))
+    files.write(job.output, restored, force=job.force)
+    if job.uncertainty is not None:
+        deviations = deviation_picture(job.uncertainty, picture, std.reshape(shape))
+        files.write(job.uncertainty, deviations, force=job.force)
+    found = {} if reference is None else progress.scores(reference, picture, restored)
+    if job.json is not None:
+        paths = {"input": job.input, "output": job.output, "mask": mask, "reference": job.reference}
+        about = {
+            "command": command,
+            **{name: None if path is None else str(path) for name, path in paths.items()},
+            "settings": options | results[0].settings | {"time_limit": job.time_limit},
+        }
+        write_json(job.json, about | progress.record(results, picture, found), job.force)
+    finish(job.output, results, len(slices), found, job.quiet)
+
+
+def restore_options(job: Job) -> dict[str, Any]:
+    """The options that `restore` knows."""
+    from evoem.images.restore import Options
+
+    options = {name: value for name, value in vars(job).items() if name in Options.__annotations__}
+    return options | {"memory": None if job.memory is None else n_bytes(job.memory)}
+
+
+def n_bytes(size: str) -> int:
+    """A number of bytes, of K, M or G.
+
+    >>> n_bytes("4G") == 4 * n_bytes("1024m")
+    True
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B?", size.strip().upper())
+    if match is None:
+        raise ValueError(f"memory must be a number of bytes, or of K, M or G; got {size!r}.")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def check_outputs(job: Job, picture: "Picture") -> None:
+    """Refuse what could not be written, before the work is done."""
+    import numpy as np
+
+    from evoem.images import files
+
+    paths = [path for path in (job.output, job.uncertainty, job.json) if path is not None]
+    places = [os.path.realpath(path) for path in paths]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise ValueError(f"{paths[number]} must be the path of one output; got it for two.")
+    if os.path.realpath(job.input) in places and not job.force:
+        raise ValueError(f"{job.input} must not be input and output unless force is given.")
+    files.check_output(job.output, force=job.force, picture=picture)
+    if job.uncertainty is not None:
+        zeros = np.zeros(picture.pixels.shape, np.float32)
+        deviations = deviation_picture(job.uncertainty, picture, zeros)
+        files.check_output(job.uncertainty, force=job.force, picture=deviations)
+    if job.json is not None:
+        with in_full(job.json):
+            files._check_place(job.json, job.force)
+
+
+def check_slices(slices: "Array", masks: Sequence["Array | None"], options: dict[str, Any]) -> None:
+    """Refuse a slice that cannot be restored before the first one is."""
+    from evoem.images import arrays
+
+    complete = True
+    for one, mask in zip(slices, masks, strict=True):
+        complete &= arrays.read(one, mask, options["channel_axis"], False).observed is None
+    if complete and options["keep_observed"]:
+        raise ValueError("mask must mark missing pixels unless the picture has NaN; got neither.")
+
+
+def read_masks(path: Path | None, picture: "Picture") -> Sequence["Array | None"]:
+    """What is missing of each slice, besides NaN."""
+    from evoem.images import files
+    from evoem.images.restore import slice_masks
+
+    shape = picture.pixels.shape
+    if path is None:
+        return [None] * (len(picture.pixels) if picture.stack else 1)
+    if not picture.stack:
+        return [files.read_mask(path, shape)]
+    mask = files.read(path)
+    shape = shape[: mask.pixels.ndim] if mask.stack else shape[1:]
+    return slice_masks(files.read_mask(path, shape), picture.pixels, -1 if picture.colour else None)
+
+
+def read_reference(path: Path, picture: "Picture") -> "Picture":
+    """The clean picture."""
+    from evoem import progress
+    from evoem.images import files
+
+    reference = files.read(path)
+    if reference.pixels.shape != picture.pixels.shape:
+        raise ValueError(
+            f"reference {path} must have the shape of the picture, {picture.pixels.shape}; "
+            f"got {reference.pixels.shape}."
+        )
+    if not progress.peak(reference) > 0:
+        raise ValueError(f"reference {path} must have a range of values; got none, or NaN.")
+    return reference
+
+
+def deviation_picture(path: Path, picture: "Picture", std: "Array") -> "Picture":
+    """Standard deviations as floats, or as 8-bit grey up to the largest where floats cannot be."""
+    import numpy as np
+
+    if path.suffix.lower() in (".png", ".jpg", ".jpeg"):
+        std = np.rint(std * (255 / (std.max() or 1))).astype(np.uint8)
+    return picture._replace(pixels=std, alpha=None, metadata={})
+
+
+def write_json(path: Path, content: dict[str, Any], force: bool) -> None:
+    """Write the whole of it, or nothing."""
+    from evoem.images import files
+
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".evoem-{secrets.token_hex(8)}.tmp")
+    with in_full(path):
+        files._check_place(path, force)
+        try:
+            temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", "utf-8")
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def in_full(path: Path) -> Iterator[None]:
+    """Turn an error of the operating system into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{path} must be written in full; got {error.strerror}.") from error
+
+
+def finish(
+    output: Path, results: Sequence["Restoration"], n_slices: int, found: "Scores", quiet: bool
+) -> None:
+    """Say what came of it, and leave with the exit code for it."""
+    from evoem import progress
+
+    if not quiet:
+        typer.echo(f"{output}: {progress.summary(results, found)}")
+        for note in progress.notes(results, n_slices):
+            typer.echo(note)
+    if progress.was_interrupted(results, n_slices):
+        raise typer.Exit(EXIT_INTERRUPTED)
