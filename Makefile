@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint benchmark clean
+.PHONY: help demo bars test lint benchmark clean
 
 help:
-	@echo "make demo       learn bars with the three models; text, and a picture in bars.png"
+	@echo "make demo       denoise a sample picture; clean, noisy and restored in evoem-demo.png"
+	@echo "make bars       learn bars with the three models; text, and a picture in bars.png"
 	@echo "make test       lint, type check and tests"
 	@echo "make lint       ruff and mypy alone"
 	@echo "make benchmark  time per state, threads, memory"
-	@echo "make clean      remove .venv, caches and bars.png"
+	@echo "make clean      remove .venv, caches and the demos' pictures"
 
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -23,6 +24,9 @@ $(READY): requirements.txt pyproject.toml
 	@touch $@
 
 demo: $(READY)
+	$(BIN)/evoem demo --force
+
+bars: $(READY)
 	$(BIN)/python examples/bars.py
 
 lint: $(READY)
@@ -37,5 +41,5 @@ benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis bars.png
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis bars.png evoem-demo.png
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,7 @@
 """Every operator of the table by its distribution, against twins that enumerate all outcomes."""
 
 from collections import Counter
+from functools import partial
 from itertools import chain, combinations, permutations, product
 from typing import NamedTuple
 
@@ -37,6 +38,10 @@ def no_gains(genomes):
     raise AssertionError("This operator has no use for the model.")
 
 
+def later_is_better(genomes, n_latents):
+    return np.broadcast_to(np.arange(float(n_latents)), (*genomes.states.shape[:2], n_latents))
+
+
 def breeding(n_rows, n_latents, log_constant=0.0, expected_active=1.0, seed=0):
     return Breeding(
         n_latents=n_latents,
@@ -44,6 +49,7 @@ def breeding(n_rows, n_latents, log_constant=0.0, expected_active=1.0, seed=0):
         log_constants=np.full(n_rows, log_constant),
         expected_active=expected_active,
         flip_gains=no_gains,
+        addition_scores=partial(later_is_better, n_latents=n_latents),
     )
 
 
@@ -180,6 +186,36 @@ def flipped_sparsely():
     return {(a, b): child[a] * child[b] for a, b in product(child, repeat=2)}
 
 
+GUIDED_PARENT = 0b00010010
+N_GUIDED = 8
+
+
+def guided_pairs():
+    """Two children of a parent: additions are drawn from the four best, each at most once."""
+
+    def next_child(best):
+        result = Counter()
+        for h in best:
+            result[h, tuple(g for g in best if g != h)] += 0.5 / len(best)
+        for h in (1, 4):  # dropped
+            result[h, best] += 0.25 / 2
+        for h in range(N_GUIDED):
+            result[h, best] += 0.25 / N_GUIDED
+        return result
+
+    pairs = Counter()
+    for (first, best), p in next_child((7, 6, 5, 3)).items():
+        for (second, _), q in next_child(best).items():
+            pairs[GUIDED_PARENT ^ (1 << first), GUIDED_PARENT ^ (1 << second)] += p * q
+    return pairs
+
+
+def run_guided(operator):
+    parents = genomes_of([GUIDED_PARENT], N_ROWS)
+    children = operator(parents, 2, breeding(N_ROWS, N_GUIDED))
+    return [tuple(row) for row in children.states[..., 0].tolist()]
+
+
 def run_parents(operator):
     population = population_of(PROBLEM_STATES, PROBLEM_LOG_JOINTS, N_ROWS)
     parents = operator(population, 2, breeding(N_ROWS, N_LATENTS, LOG_CONSTANT))
@@ -212,6 +248,7 @@ TWINS = {
     ("crossover", "all_pairs"): (run_crossover, crossed),
     ("mutation", "uniform"): (run_uniform, flipped_uniformly),
     ("mutation", "sparse"): (run_sparse, flipped_sparsely),
+    ("mutation", "guided"): (run_guided, guided_pairs),
 }
 
 

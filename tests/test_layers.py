@@ -24,6 +24,7 @@ LAYERS = [
     {"states"},
     {"streams"},
     {"compile"},
+    {"whole_files"},
 ]
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 MAY_VALIDATE = {"estimators", "cli", "images", "em"}

@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import typer
 from typer import Argument, Option
 
 import evoem
+from evoem.whole_files import check_place, write_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -268,8 +268,7 @@ def check_outputs(job: Job, picture: "Picture") -> None:
         deviations = deviation_picture(job.uncertainty, picture, zeros)
         files.check_output(job.uncertainty, force=job.force, picture=deviations)
     if job.json is not None:
-        with in_full(job.json):
-            files._check_place(job.json, job.force)
+        check_place(job.json, force=job.force)
 
 
 def check_slices(slices: "Array", masks: Sequence["Array | None"], options: dict[str, Any]) -> None:
@@ -325,26 +324,8 @@ def deviation_picture(path: Path, picture: "Picture", std: "Array") -> "Picture"
 
 def write_json(path: Path, content: dict[str, Any], force: bool) -> None:
     """Write the whole of it, or nothing."""
-    from evoem.images import files
-
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".evoem-{secrets.token_hex(8)}.tmp")
-    with in_full(path):
-        files._check_place(path, force)
-        try:
-            temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", "utf-8")
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def in_full(path: Path) -> Iterator[None]:
-    """Turn an error of the operating system into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(f"{path} must be written in full; got {error.strerror}.") from error
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()), force=force)
 
 
 def finish(

@@ -1,10 +1,6 @@
 """Picture files: PNG, JPEG, TIFF and NPY. Nothing is converted silently or half-written."""
 
 import os
-import secrets
-import shutil
-import struct
-import tempfile
 import tokenize
 from pathlib import Path
 from typing import IO
@@ -14,7 +10,6 @@ from numpy.typing import NDArray
 
 from evoem.images import pillow, tiff
 from evoem.images.picture import (
-    FileError,
     Picture,
     Pixels,
     damaged,
@@ -22,6 +17,7 @@ from evoem.images.picture import (
     n_channels,
     with_alpha,
 )
+from evoem.whole_files import FileError, check_place, write_whole
 
 __all__ = ["FileError", "Picture", "check_output", "read", "read_mask", "write"]
 
@@ -77,12 +73,7 @@ def check_output(path: StrPath, *, force: bool, picture: Picture | None = None) 
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise FileError(f"{path} must end in one of {', '.join(FORMATS)}; got {path.suffix!r}.")
-    try:
-        _check_place(path, force)
-    except OSError as error:
-        raise FileError(
-            f"{path} must be a place that can be written to; got {error.strerror}."
-        ) from error
+    check_place(path, force=force)
     if picture is not None:
         _check_holds(path, picture)
 
@@ -94,20 +85,8 @@ def write(path: StrPath, picture: Picture, *, force: bool = False) -> None:
     """
     path = Path(path)
     check_output(path, force=force, picture=picture)
-    target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = target.with_name(f".evoem-{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("x+b") as file:
-            WRITERS[FORMATS[path.suffix.lower()]](file, picture)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except (OSError, ValueError, struct.error) as error:
-        raise FileError(f"{path} must be written in full; writing failed: {error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    writer = WRITERS[FORMATS[path.suffix.lower()]]
+    write_whole(path, lambda file: writer(file, picture), force=force)
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -123,18 +102,6 @@ def _first_bytes(path: Path) -> bytes:
     if not start:
         raise FileError(f"{path} must hold a picture; got an empty file.")
     return start
-
-
-def _check_place(path: Path, force: bool) -> None:
-    folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
-        raise FileError(f"{path} must be in an existing folder; found no {folder}.")
-    if path.is_dir():
-        raise FileError(f"{path} must be a file; got a folder.")
-    if path.exists() and not force:
-        raise FileError(f"{path} must not exist yet unless force is given; found a file.")
-    with tempfile.TemporaryFile(dir=folder):
-        pass
 
 
 def _check_holds(path: Path, picture: Picture) -> None:

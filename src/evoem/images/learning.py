@@ -235,7 +235,7 @@ class Learner:
             info.iteration,
             self.settings.max_iter,
             info.free_energy,
-            self.noise_level,
+            self.canonical.scale * self.noise_level,
             float(self.params.activation_probs.sum()),
             info.states_replaced,
             len(self.X) / info.seconds,

@@ -1,10 +1,12 @@
-"""A picture in memory, and the error that every reader and writer of files raises."""
+"""A picture in memory, as its file stores it."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from evoem.whole_files import FileError
 
 Pixels = NDArray[Any]
 
@@ -18,10 +20,6 @@ ORIENTATIONS = {
     7: (True, True, True),
     8: (True, True, False),
 }
-
-
-class FileError(ValueError):
-    """A file that cannot be read or written, said in one sentence."""
 
 
 class Picture(NamedTuple):

@@ -10,7 +10,6 @@ from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, RESUNIT, TiffPage, T
 
 from evoem.images import pillow
 from evoem.images.picture import (
-    FileError,
     Picture,
     Pixels,
     damaged,
@@ -19,6 +18,7 @@ from evoem.images.picture import (
     upright,
     with_alpha,
 )
+from evoem.whole_files import FileError
 
 FOREIGN_COLOURS = (PHOTOMETRIC.SEPARATED, PHOTOMETRIC.YCBCR, PHOTOMETRIC.CIELAB)
 COLOURS = (PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE)
