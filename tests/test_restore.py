@@ -1102,3 +1102,27 @@ def test_the_mask_of_a_masked_array_is_not_forgotten():
     except ValueError:
         return  # to refuse it is as good
     assert_same(result, restore(GREY, mask=MASK, **TINY))
+
+
+# ------------------------------------------------------------------- margins, type by type
+
+MARGIN = 4.0  # dB
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32", "float32", "float64"])
+def test_restoring_beats_the_damage_for_every_type_and_layout(dtype, axis):
+    unit = {"uint16": 257, "int32": 2**22}.get(dtype, 1)
+    clean = picture(32)
+    noise = SIGMA * np.random.default_rng(5).standard_normal((*clean.shape, 3))
+    damaged = clean[..., None] + noise
+    if axis is None:
+        damaged = damaged[..., 0]
+    else:
+        damaged, clean = np.moveaxis(damaged, -1, axis), np.stack([clean] * 3, axis=axis)
+    image = unit * damaged
+    if np.dtype(dtype).kind != "f":
+        image = np.clip(np.rint(image), 0, unit * 255)
+    restored = restore(image.astype(dtype), channel_axis=axis, **SMALL).image
+    before, after = (psnr(clean, np.float64(one) / unit) for one in (image, restored))
+    assert after > before + MARGIN
