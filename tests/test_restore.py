@@ -574,10 +574,12 @@ def test_strides_restore_from_fewer_patches():
 # ---------------------------------------------------------------------------------------- memory
 
 
-def memory_for(n_patches, settings, masked=False):
+def memory_for(n_patches, settings, masked=False, n_values=24**2):
+    """Just enough for so many patches, beside what the image takes."""
     known = {name: settings[name] for name in settings if name in presets.Settings._fields}
     full = presets.PRESETS["fast"]._replace(**known)
-    return n_patches * learning.bytes_per_patch(full, settings["patch_size"] ** 2, masked)
+    own = n_patches * learning.bytes_per_patch(full, settings["patch_size"] ** 2, masked)
+    return own + min(own, learning.BYTES_PER_VALUE * n_values)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -585,7 +587,8 @@ def test_little_memory_restores_almost_as_well(masked):
     clean = picture()
     image, mask = noisy(clean), holes_at(clean.shape, 0.3) if masked else None
     full = restore(image, mask=mask, **SMALL)
-    part = restore(image, mask=mask, memory=memory_for(500, SMALL, masked), **SMALL)
+    memory = memory_for(500, SMALL, masked, image.size)
+    part = restore(image, mask=mask, memory=memory, **SMALL)
     assert full.notes == ()
     assert part.notes == ("The model learnt from 500 of 1296 patches, chosen at random.",)
     assert len(part.estimator.state_.states) == 500
@@ -1046,8 +1049,8 @@ def test_masks_that_do_not_fit_a_stack_are_refused():
         ({"memory": 0}, r"memory must be an integer at least 1; got 0\."),
         ({"memory": 1e9}, r"memory must be an integer at least 1; got 1000000000\.0\."),
         (
-            {"memory": 900},
-            r"memory must hold 6 patches of these settings; got 900 bytes, enough for 5\.",
+            {"memory": 1800},
+            r"memory must hold 6 patches of these settings; got 1800 bytes, enough for 5\.",
         ),
         ({"n_states": 65}, r"n_states must be an integer between 1 and 64 \(2\*\*n_latents\); "),
         ({"n_parents": 9}, r"n_parents must be an integer between 1 and 8 \(n_states\); got 9\."),

@@ -15,6 +15,8 @@ from evoem.images.presets import Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel
 from evoem.models.base import Mask, Model
 
+# What an image takes beside its patches: copies in several types, sums of patches and of weights.
+BYTES_PER_VALUE = 100
 # More patches than this hardly make a better dictionary.
 MOST_LEARNT = 300_000
 # Where not all patches were learnt from, their states are searched for block by block with the
@@ -109,7 +111,8 @@ class Learner:
             crossover=False,
         )
         masked = canonical.observed is not None
-        room = memory // bytes_per_patch(settings, places.n_pixels, masked)
+        reserved = min(memory // 2, BYTES_PER_VALUE * canonical.values.size)
+        room = (memory - reserved) // bytes_per_patch(settings, places.n_pixels, masked)
         if room < settings.n_latents:
             raise ValueError(
                 f"memory must hold {settings.n_latents} patches of these settings; got {memory} "

@@ -130,9 +130,9 @@ def restore(
         the inverse of their posterior variance; the last by default, or "centre" where something is
         missing.
     memory : int, optional
-        Bytes that patches and their states may take; by default half of what the machine has. If
-        they do not fit, or are very many, the model learns from a random choice of patches, and the
-        image is restored block by block.
+        Bytes that may be taken, up to some hundred millions of the program's own; by default half
+        of what the machine has. If patches and their states do not fit, or are very many, the
+        model learns from a random choice of patches, and the image is restored block by block.
     seed : int
         Everything random follows from it.
     n_jobs : int or None
