@@ -148,9 +148,10 @@ class Learner:
             ended = self._iterate(clock, em.Convergence(tol), callback)
         except KeyboardInterrupt:
             ended = "interrupted"
-        if ended in ("interrupted", "time_limit"):
-            possible = clock.left() / self.pass_seconds() if self.infos else 0.0
-            steps = min(SEARCH_STEPS, possible - CLOSING_ITERATIONS)
+        if ended == "interrupted":
+            self.search_steps = FEWEST_SEARCH_STEPS
+        elif clock.limit is not None:
+            steps = min(SEARCH_STEPS, clock.left() / self.pass_seconds() - CLOSING_ITERATIONS)
             self.search_steps = max(FEWEST_SEARCH_STEPS, int(steps))
         return ended
 
