@@ -21,7 +21,6 @@ CASES = {
     "House, σ = 50": ("house", "noise", 50),
     "Peppers, σ = 25": ("peppers", "noise", 25),
     "House, 50 % missing": ("house", "missing", 0.5),
-    "Cameraman, 80 % missing": ("cameraman", "missing", 0.8),
 }
 MEMORY = 8 << 30
 
