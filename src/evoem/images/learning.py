@@ -67,7 +67,7 @@ class Clock(NamedTuple):
 
 
 def make_model(name: str, learn_slab: bool) -> Model:
-    """The model behind a name; the slab of pure inpainting is fixed (section 4.3)."""
+    """The model behind a name; the slab is fixed where something is missing (section 4.3)."""
     if name == "ebsc":
         return BinarySparseCodingModel()
     if learn_slab:
@@ -119,8 +119,8 @@ class Learner:
                 f"bytes, enough for {room}."
             )
         learnt = min(room, MOST_LEARNT, places.n_patches)
-        self.all_fit = learnt == places.n_patches
-        # In random order, so that mini-batches and blocks are alike.
+        self.learnt_all = learnt == places.n_patches
+        # In random order, so that mini-batches are alike.
         self.numbers = np.random.default_rng(seed).permutation(places.n_patches)[:learnt]
         self.X, self.observed = self.cut(self.numbers)
         self.infos: list[em.StepInfo] = []
@@ -226,7 +226,7 @@ class Learner:
 
     def closing_seconds(self) -> float:
         """How long reconstruction will take."""
-        steps = CLOSING_ITERATIONS + (0 if self.all_fit else SEARCH_STEPS)
+        steps = CLOSING_ITERATIONS + (0 if self.learnt_all else SEARCH_STEPS)
         return steps * self.pass_seconds()
 
     def progress(self, clock: Clock) -> Progress:
@@ -250,7 +250,7 @@ class Learner:
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], Mask, Any]]:
         """Numbers, values, masks and states of all patches, block by block."""
-        if self.all_fit:
+        if self.learnt_all:
             for start in range(0, len(self.X), PATCHES_AT_ONCE):
                 part = slice(start, start + PATCHES_AT_ONCE)
                 observed = None if self.observed is None else self.observed[part]

@@ -165,25 +165,6 @@ class Canvas:
         return image
 
 
-def spread(patches: NDArray[Any], places: Grid) -> NDArray[np.float64]:
-    """Sum of all patches, each in its place."""
-    canvas = Canvas(places)
-    canvas.add(None, patches, np.ones(places.n_pixels))
-    return canvas.total
-
-
-def merge(
-    patches: NDArray[Any], places: Grid, weights: NDArray[np.floating] | None = None
-) -> NDArray[np.float64]:
-    """The weighted mean of what all patches say about each pixel.
-
-    `weights` are positive and have the shape of `patches`, or of one patch; None is a plain mean.
-    """
-    canvas = Canvas(places)
-    canvas.add(None, patches, np.ones(places.n_pixels) if weights is None else weights)
-    return canvas.mean()
-
-
 def _require_shape(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}; got {array.shape}.")

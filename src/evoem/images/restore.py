@@ -237,7 +237,7 @@ def notes(learner: Learner, near: NDArray[np.bool_]) -> Iterator[str]:
             f"{np.count_nonzero(~near)} values lie in holes larger than a patch, "
             f"{learner.settings.patch_size} pixels wide: they are a guess from their surroundings."
         )
-    if not learner.all_fit:
+    if not learner.learnt_all:
         yield (
             f"The model learnt from {len(learner.numbers)} of {learner.places.n_patches} patches, "
             "chosen at random."
