@@ -39,7 +39,7 @@ PLAIN_REPEATS = 3
 # data, single. With data in double precision the two agree to 1e-10 nats.
 LOG_JOINT_TOLERANCE = 0.02  # nats
 STATISTICS_TOLERANCE = 1e-3  # of the largest entry
-FILLED_STARTS = 3
+EMPTY_STARTS, FILLED_STARTS = 2, 3
 
 START_UP_TARGETS = {"empty_cache_seconds": 10.0, "filled_cache_seconds": 2.0}
 MEMORY_TARGET = 3.0
@@ -287,10 +287,12 @@ def time_start(cache: str) -> float:
 
 def measure_start_up() -> dict[str, float]:
     """Time to the first iteration without and with cached kernels."""
-    with tempfile.TemporaryDirectory() as cache:
-        empty = time_start(cache)
-        filled = min(time_start(cache) for _ in range(FILLED_STARTS))
-    return {"empty_cache_seconds": empty, "filled_cache_seconds": filled}
+    empty = []
+    for _ in range(EMPTY_STARTS):
+        with tempfile.TemporaryDirectory() as cache:
+            empty.append(time_start(cache))
+            filled = min(time_start(cache) for _ in range(FILLED_STARTS))
+    return {"empty_cache_seconds": min(empty), "filled_cache_seconds": filled}
 
 
 def measure_memory(n_rows: int, n_jobs: int, image: Path | None) -> dict[str, float]:

@@ -104,8 +104,13 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 # Helpers neither make nor keep arrays, so counting references to those they are given, an atomic
-# operation each, would be for nothing.
-INLINED: dict[str, Any] = OPTIONS | {"forceinline": True, "_nrt": False}
+# operation each, would be for nothing. Nor can Python call them (their `py_func` it can): to make
+# that possible would take a tenth of the compilation.
+INLINED: dict[str, Any] = OPTIONS | {
+    "forceinline": True,
+    "_nrt": False,
+    "no_cpython_wrapper": True,
+}
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -133,8 +138,6 @@ def unrolled(function: Callable[..., Any]) -> Any:
             return body(2, *rest)
         if k == 3:
             return body(3, *rest)
-        if k == 4:
-            return body(4, *rest)
         return body(k, *rest)
 
     return by_size

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.linalg import blas
 
 from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
@@ -326,6 +327,15 @@ def symmetric(lower: NDArray[np.float64]) -> NDArray[np.float64]:
     return lower + np.tril(lower, -1).T
 
 
+def symmetric_product(
+    lower: NDArray[np.float64], other: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """`symmetric(lower) @ other`, which takes longer to set up than to multiply."""
+    # BLAS sees transposes: the columns of its matrices are our rows.
+    product = blas.dsymm(1.0, np.ascontiguousarray(lower).T, other.T, side=1, lower=0)
+    return np.asarray(product.T)
+
+
 def update_dictionary(
     stats: LinearStats, W: NDArray[np.float64], old_variance: float
 ) -> tuple[NDArray[np.float64], float]:
@@ -334,11 +344,11 @@ def update_dictionary(
     With missing values they maximise a lower bound of it that touches it at the old W (the missing
     y are latent), with σ² counted over observed entries; so the bound does not fall either way.
     """
-    second = symmetric(stats.second)
+    second = np.ascontiguousarray(stats.second)  # of which the lower triangle is used
     pull = PROXIMITY * (np.trace(second) / len(second) + np.finfo(float).tiny)
     while True:  # ends: a large enough pull makes any matrix positive definite
         try:
-            system = linalg.cho_factor(second + pull * np.eye(len(second)))
+            system = linalg.cho_factor(second + pull * np.eye(len(second)), lower=True)
             break
         except linalg.LinAlgError:
             pull *= 100

@@ -14,7 +14,7 @@ from evoem.models.slab_posterior import SLAB_FLOOR
 # positive definite in single precision too.
 CORRELATION_FLOOR = 1e-2
 # The printed update of a full Ψ is made positive definite with this share of the second moments.
-EIGENVALUE_FLOOR = 1e-5
+EIGENVALUE_FLOOR = 1e-4
 # In one step a variance of a full Ψ falls to no less than a tenth of itself, and rises to no more
 # than ten times the slab's second moment.
 LARGEST_CHANGE = 10.0
@@ -55,13 +55,13 @@ class SpikeSlabStats(NamedTuple):
 
     @property
     def information(self) -> NDArray[np.float64]:
-        """Σ⟨Ψ_ss⁻¹⟩; for the printed update Σ⟨s sᵀ⟩."""
-        return linear.symmetric(self.pairs[:, :, 0])
+        """Σ⟨Ψ_ss⁻¹⟩, lower triangle; for the printed update Σ⟨s sᵀ⟩."""
+        return self.pairs[:, :, 0]
 
     @property
     def curvature(self) -> NDArray[np.float64]:
-        """Σ⟨Ψ_ss⁻¹ (T_s - Ψ_ss) Ψ_ss⁻¹⟩, T_s = ⟨(z_s - μ_s)(z_s - μ_s)ᵀ⟩."""
-        return linear.symmetric(self.pairs[:, :, 1])
+        """Σ⟨Ψ_ss⁻¹ (T_s - Ψ_ss) Ψ_ss⁻¹⟩, T_s = ⟨(z_s - μ_s)(z_s - μ_s)ᵀ⟩, lower triangle."""
+        return self.pairs[:, :, 1]
 
 
 def update_slab(
@@ -77,7 +77,7 @@ def update_slab(
     if not learn_covariance:
         return means, params.slab_covariance
     if params.slab_covariance.ndim == 2:
-        pairs = stats.information
+        pairs = linear.symmetric(stats.information)
         ratio = linear.symmetric(sums.second) / np.where(pairs > 0, pairs, 1.0)
         ratio = np.where(pairs > 0, ratio - np.outer(means, means), params.slab_covariance)
         units = np.sqrt(np.maximum(np.diag(ratio), 0.0) + means**2) + np.finfo(float).tiny
@@ -113,16 +113,20 @@ def update_full_slab(
         shift = psi @ stats.pull / n_rows
     elif learn_means:
         unit = np.sqrt(variances)
-        system = information * np.outer(unit, unit) + FEWEST * np.eye(len(psi))
-        shift = unit * linalg.solve(system, unit * stats.pull, assume_a="pos", check_finite=False)
+        system = linalg.cho_factor(
+            information * np.outer(unit, unit) + FEWEST * np.eye(len(psi)), lower=True
+        )
+        shift = unit * linalg.cho_solve(system, unit * stats.pull)
     means = params.slab_means + shift
     if not learn_covariance:
         return means, psi
-    change = psi @ stats.curvature @ psi
+    change = psi @ linear.symmetric_product(stats.curvature, psi)
     if cautious:
         return means, part_way(psi, change / n_rows - np.outer(shift, shift))
     # Rows that said something about z_h: those it was active in, or others it is correlated with.
-    heard = np.maximum(np.einsum("gh,gh->h", psi, information @ psi) / variances, FEWEST)
+    heard = np.maximum(
+        np.einsum("gh,gh->h", psi, linear.symmetric_product(information, psi)) / variances, FEWEST
+    )
     change /= np.sqrt(np.outer(heard, heard))
     change -= np.diag(shift**2)
     change *= gentle(psi, change, params.slab_means)
@@ -173,8 +177,11 @@ def positive_definite(
     if is_positive_definite(matrix - floor * np.diag(units**2)):
         return matrix
     scale = np.outer(units, units)
-    low, vectors = linalg.eigh(
-        matrix / scale, subset_by_value=(-np.inf, floor), driver="evr", check_finite=False
+    low, vectors = linalg.eigh(  # single precision: floors are far above its rounding
+        (matrix / scale).astype(np.float32),
+        subset_by_value=(-np.inf, floor),
+        driver="evr",
+        check_finite=False,
     )
     return matrix + (vectors * (floor - low)) @ vectors.T * scale
 
