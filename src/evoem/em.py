@@ -39,6 +39,7 @@ __all__ = [
 # Blocks are what threads take and what statistics are summed by. Their size depends on the number
 # of rows alone: enough of them to keep threads busy, few enough that summing them costs nothing.
 BLOCKS = 24
+LAST_BLOCKS = 4  # of the size of the others, but halved
 SMALLEST_BLOCK = 64
 LARGEST_BLOCK = 2048
 INIT_STREAM = 2**63  # the "iteration" that draws the first states; no run counts this far
@@ -117,10 +118,19 @@ def split(n_rows: int, size: int) -> list[slice]:
 
 
 def blocks(part: slice) -> list[slice]:
-    """The blocks of a part of the data."""
+    """The blocks of a part of the data, the last ones half as large as the others.
+
+    A thread that finds nothing left to do waits for less long then.
+    """
     n_rows = part.stop - part.start
     size = min(max(-(-n_rows // BLOCKS), SMALLEST_BLOCK), LARGEST_BLOCK)
-    return [slice(part.start + b.start, part.start + b.stop) for b in split(n_rows, size)]
+    sizes = []
+    while n_rows > 0:
+        small = n_rows <= LAST_BLOCKS * size and size > SMALLEST_BLOCK
+        sizes.append(min(-(-size // 2) if small else size, n_rows))
+        n_rows -= sizes[-1]
+    ends = part.start + np.cumsum(sizes, dtype=int)
+    return [slice(int(end) - length, int(end)) for end, length in zip(ends, sizes, strict=True)]
 
 
 def map_blocks(work: Callable[[slice], T], part: slice, n_jobs: int) -> Iterator[T]:
