@@ -20,7 +20,7 @@ from evoem.images.learning import Learner, Progress
 from evoem.images.restore import Options, restore
 
 SIZE = (24, 22)
-TINY = ["--preset", "fast", "--max-iter", "2", "--n-jobs", "1"]
+TINY = ["--preset", "fast", "--start", "mean", "--max-iter", "2", "--n-jobs", "1"]
 FEW_CHANNELS = ["--patch-size", "4", "--n-latents", "12"]
 
 
@@ -270,7 +270,7 @@ def test_a_terminal_has_a_live_line(capfd, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    state = Progress(3, 9, -1.5, 25.0, 4.0, 17, 1000.0, 6.0, 12.0, None)
+    state = Progress(3, 9, -1.5, 25.0, 4.0, 17, 1000.0, 6.0, 12.0, None, "learning", None)
     with progress.shown(4, quiet=False) as show:
         show(1, state)
     assert "slice 2/4, iteration 3/9, 0:00:48 left, noise 25, bound -1.50" in capfd.readouterr().err

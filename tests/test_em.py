@@ -12,7 +12,7 @@ from evoem.em import Evolution
 
 OPERATORS = [
     Evolution(3, 2, 2, parents, mutation, crossover)
-    for parents in ("fit", "random")
+    for parents in ("fit", "random", "best")
     for mutation in ("uniform", "sparse")
     for crossover in (False, True)
 ]

@@ -21,6 +21,7 @@ from evoem.evolution import (
     cross_all_pairs,
     flip_sparsely,
     flip_uniformly,
+    select_best,
     select_by_fitness,
     select_uniformly,
     sparse_flip_probabilities,
@@ -28,6 +29,7 @@ from evoem.evolution import (
 from evoem.models import BinarySparseCodingModel
 from evoem.models.base import Model
 from evoem.models.binary_sparse_coding import BinarySparseCodingParams
+from evoem.ranking import rank_inactive
 from evoem.states import Genomes, Population, draw_distinct, enumerate_all, n_words, pack, unpack
 
 IMPROBABLE = 1e-4
@@ -38,8 +40,9 @@ def no_gains(genomes):
     raise AssertionError("This operator has no use for the model.")
 
 
-def later_is_better(genomes, n_latents):
-    return np.broadcast_to(np.arange(float(n_latents)), (*genomes.states.shape[:2], n_latents))
+def later_is_better(genomes, n_best, n_latents):
+    scores = np.arange(float(n_latents))
+    return rank_inactive(np.tile(scores, (*genomes.states.shape[:2], 1)), genomes, n_best)
 
 
 def breeding(n_rows, n_latents, log_constant=0.0, expected_active=1.0, seed=0):
@@ -49,7 +52,7 @@ def breeding(n_rows, n_latents, log_constant=0.0, expected_active=1.0, seed=0):
         log_constants=np.full(n_rows, log_constant),
         expected_active=expected_active,
         flip_gains=no_gains,
-        addition_scores=partial(later_is_better, n_latents=n_latents),
+        best_additions=partial(later_is_better, n_latents=n_latents),
     )
 
 
@@ -245,6 +248,7 @@ def run_sparse(operator):
 TWINS = {
     ("parents", "fit"): (run_parents, parents_by_fitness),
     ("parents", "random"): (run_parents, parents_at_random),
+    ("parents", "best"): (run_parents, lambda: {(0b0000, 0b1111): 1.0}),
     ("crossover", "all_pairs"): (run_crossover, crossed),
     ("mutation", "uniform"): (run_uniform, flipped_uniformly),
     ("mutation", "sparse"): (run_sparse, flipped_sparsely),
@@ -261,6 +265,19 @@ def test_every_operator_of_the_table_follows_its_definition(kind, name):
 
 
 # ---------------------------------------------------------------------------- parent selection
+
+
+@pytest.mark.parametrize("n_parents", [1, 3, 7, 9])
+@pytest.mark.parametrize("start", [0, 2])
+def test_the_best_states_are_parents_and_the_first_of_equals(n_parents, start):
+    rng = np.random.default_rng(n_parents)
+    for _ in range(20):
+        log_joints = rng.choice([-np.inf, -3.0, -2.0, -1.0, 0.5], 7)
+        population = population_of(range(7), log_joints, 2, start)
+        parents = select_best(population, n_parents, breeding(2, 5))
+        order = np.argsort(-log_joints, kind="stable")[:n_parents]
+        assert (parents.counts == min(n_parents, 7)).all()
+        assert parents.states[1, : len(order), 0].tolist() == sorted(order.tolist())
 
 
 def select_fit(log_joints, n_parents, n_rows=20_000, log_constant=0.0, start=0):

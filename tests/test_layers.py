@@ -21,6 +21,7 @@ LAYERS = [
     {"validation"},
     {"posterior"},
     {"models", "evolution"},
+    {"ranking"},
     {"states"},
     {"streams"},
     {"compile"},

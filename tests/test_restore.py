@@ -21,6 +21,7 @@ SMALL = {
     "n_parents": 8,
     "n_children": 2,
     "n_parts": 1,
+    "start": "mean",
     "max_iter": 20,
     "n_jobs": 1,
 }

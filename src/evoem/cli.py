@@ -58,7 +58,9 @@ class Job:
     n_children: Annotated[int | None, Option(help="Children of each parent.")] = None
     n_generations: Annotated[int | None, Option(help="Generations per iteration.")] = None
     n_parts: Annotated[int | None, Option(help="Mini-batches per iteration.")] = None
+    parents: Annotated[str | None, Option(help="fit, random or best.")] = None
     mutation: Annotated[str | None, Option(help="uniform, sparse or guided.")] = None
+    start: Annotated[str | None, Option(help="Learn from a sketch or from the mean.")] = None
     max_iter: MaxIter = None
     tol: Annotated[float, Option(help="Stop when the bound rises by less; 0: never.")] = 0.0
     time_limit: Annotated[float | None, Option(help="Seconds for the whole run.")] = None

@@ -29,8 +29,8 @@ COMMON = """n_latents : int, default=8
     n_parents, n_children, n_generations : int, default=None, None, 2
         N_p parents are chosen per generation, each has N_m children (ignored with crossover), and
         N_g generations are bred per iteration. None takes 6 and 5, or as many as there can be.
-    parents : {"fit", "random"}, default="fit"
-        Parents by fitness, or uniformly.
+    parents : {"fit", "random", "best"}, default="fit"
+        Parents drawn by fitness, or uniformly; or the best states.
     mutation : {"uniform", "sparse", "guided"}, default="uniform"
         Flip one uniformly chosen bit; or bits so that children are as sparse as the prior; or one
         bit, often that of a latent which the model finds promising.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem.compile import inlined, kernel
+from evoem.ranking import NONE, kth_largest
 from evoem.states import (
     ONE,
     Genomes,
@@ -68,7 +69,7 @@ class Breeding(NamedTuple):
     log_constants: NDArray[np.float64]  # C(Θ) of each row, which the fitness leaves out
     expected_active: float  # s̃ of appendix B: Σ_h π_h
     flip_gains: Callable[[Genomes], NDArray[np.float64]]  # (n_rows, n_states, n_latents)
-    addition_scores: Callable[[Genomes], NDArray[np.floating]]  # of the same shape
+    best_additions: Callable[[Genomes, int], NDArray[np.int32]]  # see `Model.best_additions`
 
 
 # ---------------------------------------------------------------------------- parent selection
@@ -166,6 +167,27 @@ def _select_uniformly(states, starts, stops, streams, out, counts):
             copy(states, r, order[p], out, r, p)
 
 
+@kernel
+def _select_best(states, log_joints, starts, stops, out, counts):
+    values = np.empty(states.shape[1])
+    for r in range(states.shape[0]):
+        n = stops[r] - starts[r]
+        counts[r] = min(n, out.shape[1])
+        if counts[r] == 0:
+            continue
+        for m in range(n):
+            values[m] = log_joints[r, starts[r] + m]
+        least = kth_largest(values, n, counts[r])
+        p, ties = 0, counts[r]
+        for m in range(starts[r], stops[r]):
+            ties -= log_joints[r, m] > least
+        for m in range(starts[r], stops[r]):
+            if log_joints[r, m] > least or (log_joints[r, m] == least and ties > 0):
+                ties -= log_joints[r, m] == least
+                copy(states, r, m, out, r, p)
+                p += 1
+
+
 def _empty_genomes(n_rows: int, capacity: int, n_words: int) -> Genomes:
     return Genomes(np.empty((n_rows, capacity, n_words), np.uint64), np.zeros(n_rows, np.int64))
 
@@ -183,6 +205,14 @@ def select_uniformly(population: Population, n_parents: int, breeding: Breeding)
     states, _, starts, stops = population
     out = _empty_genomes(len(states), n_parents, states.shape[2])
     _select_uniformly(states, starts, stops, breeding.streams, *out)
+    return out
+
+
+def select_best(population: Population, n_parents: int, breeding: Breeding) -> Genomes:
+    """The best states, the first of equals."""
+    states = population.states
+    out = _empty_genomes(len(states), n_parents, states.shape[2])
+    _select_best(*population, *out)
     return out
 
 
@@ -298,38 +328,18 @@ def flip_sparsely(parents: Genomes, n_children: int, breeding: Breeding) -> Geno
     return out
 
 
-@inlined
-def _best_additions(scores, r, p, states, n_best, best, values):
-    """The inactive latents of the highest scores, best first; their number."""
-    n = 0
-    for h in range(scores.shape[2]):
-        value = scores[r, p, h]
-        if n == n_best and not value > values[n - 1]:
-            continue
-        if has(states, r, p, h):
-            continue
-        place = n if n < n_best else n - 1
-        n = min(n + 1, n_best)
-        while place > 0 and values[place - 1] < value:
-            values[place] = values[place - 1]
-            best[place] = best[place - 1]
-            place -= 1
-        values[place] = value
-        best[place] = h
-    return n
-
-
 @kernel
-def _flip_guided(parents, n_parents, n_children, n_latents, scores, streams, out, counts):
+def _flip_guided(parents, n_parents, n_children, n_latents, ranks, streams, out, counts):
     active = np.empty(n_latents + 1, np.int64)
-    n_best = min(CANDIDATES * n_children, n_latents)
-    best = np.empty(n_best, np.int64)
-    values = np.empty(n_best)
+    best = np.empty(ranks.shape[2], np.int64)
     for r in range(parents.shape[0]):
         c = 0
         for p in range(n_parents[r]):
             k = active_latents(parents, r, p, active)
-            left = _best_additions(scores, r, p, parents, n_best, best, values)
+            left = 0
+            while left < len(best) and ranks[r, p, left] != NONE:
+                best[left] = ranks[r, p, left]
+                left += 1
             for _ in range(n_children):
                 copy(parents, r, p, out, r, c)
                 kind = next_float(streams, r)
@@ -354,8 +364,8 @@ def flip_guided(parents: Genomes, n_children: int, breeding: Breeding) -> Genome
     """
     n_rows, n_parents, n_words = parents.states.shape
     out = _empty_genomes(n_rows, n_parents * n_children, n_words)
-    scores = breeding.addition_scores(parents)
-    _flip_guided(*parents, n_children, breeding.n_latents, scores, breeding.streams, *out)
+    ranks = breeding.best_additions(parents, min(CANDIDATES * n_children, breeding.n_latents))
+    _flip_guided(*parents, n_children, breeding.n_latents, ranks, breeding.streams, *out)
     return out
 
 
@@ -365,7 +375,7 @@ Operators = dict[str, dict[str, Callable[..., Genomes]]]
 
 OPERATORS: Operators = {
     # (population, n_parents, breeding) -> parents
-    "parents": {"fit": select_by_fitness, "random": select_uniformly},
+    "parents": {"fit": select_by_fitness, "random": select_uniformly, "best": select_best},
     # (parents, breeding) -> children
     "crossover": {"all_pairs": cross_all_pairs},
     # (parents, n_children, breeding) -> children

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import inlined, kernel
+from evoem.compile import kernel
 from evoem.evolution import Breeding, Evolution, Pool, breed
 from evoem.models.base import Model
+from evoem.ranking import kth_largest
 from evoem.states import Population, States, copy
 
 # Rows are worked on a few at a time, so that what they need stays in the processor's cache.
@@ -30,35 +31,6 @@ def rows_at_once(n_states: int) -> int:
     return max(8, min(ROWS_AT_ONCE, STATES_AT_ONCE // n_states) // 8 * 8)
 
 
-@inlined
-def _select_largest(values, n, k):
-    """The k-th largest of `values[:n]`, which is reordered (Hoare's selection)."""
-    low, high = 0, n - 1
-    k -= 1
-    while low < high:
-        middle = (low + high) >> 1
-        # Median of three: kept states come in an order that would mislead the first element.
-        a, b, c = values[low], values[middle], values[high]
-        pivot = max(min(a, b), min(max(a, b), c))
-        i, j = low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if k <= j:
-            high = j
-        elif k >= i:
-            low = i
-        else:
-            break
-    return values[k]
-
-
 @kernel
 def _keep_best(pool, pool_log_joints, sizes, states, log_joints):
     """Keep the S best of each row's pool; the first S of a pool are the states kept so far.
@@ -73,7 +45,7 @@ def _keep_best(pool, pool_log_joints, sizes, states, log_joints):
             scratch[m] = pool_log_joints[r, m]
             if not scratch[m] < np.inf:
                 return -1 - r
-        least = _select_largest(scratch, sizes[r], n_states)
+        least = kth_largest(scratch, sizes[r], n_states)
         ties = n_states  # how many of those as good as the last kept one stay: the older first
         for m in range(sizes[r]):
             ties -= pool_log_joints[r, m] > least
@@ -187,7 +159,7 @@ def improve(
         log_constants=constants,
         expected_active=model.expected_active(derived),
         flip_gains=lambda genomes: model.flip_gains(derived, rows, genomes),
-        addition_scores=lambda genomes: model.addition_scores(derived, rows, genomes),
+        best_additions=lambda genomes, n: model.best_additions(derived, rows, genomes, n),
     )
     for _ in range(evolution.n_generations):
         population = pool.admit(breed(population, evolution, breeding))

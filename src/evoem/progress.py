@@ -120,9 +120,10 @@ def line(progress: Progress, number: int, n_slices: int) -> str:
     """Where a run stands, what matters most first: narrow terminals cut the end off."""
     left = progress.seconds_left
     left += (n_slices - number - 1) * (progress.seconds + progress.seconds_left)
+    sketch = progress.stage == "sketch"  # after which most of the work is still to come
     parts = [
-        f"iteration {progress.iteration}/{progress.max_iter}",
-        f"{timedelta(seconds=round(left))} left",
+        f"{'sketch' if sketch else 'iteration'} {progress.iteration}/{progress.max_iter}",
+        *([] if sketch else [f"{timedelta(seconds=round(left))} left"]),
         f"noise {progress.noise_level:.4g}",
         f"bound {progress.free_energy:.2f}",
         f"active {progress.active:.1f}",

@@ -65,6 +65,14 @@ def _offset_and_scale(seen: NDArray[np.float64]) -> tuple[float, float]:
     return _shift(mean, deviation), scale
 
 
+def centred(canonical: Canonical) -> Canonical:
+    """The same image with a mean of zero."""
+    seen = True if canonical.observed is None else canonical.observed
+    mean = float(canonical.values.mean(dtype=np.float64, where=seen))
+    values = np.where(seen, canonical.values - mean, 0.0).astype(np.float32)
+    return canonical._replace(values=values, offset=canonical.offset + canonical.scale * mean)
+
+
 def is_constant(canonical: Canonical) -> bool:
     """Whether all observed values are the same, which is then the offset."""
     return not canonical.values.any()

@@ -13,7 +13,8 @@ from evoem.images import patches
 from evoem.images.arrays import Canonical
 from evoem.images.presets import Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel
-from evoem.models.base import Mask, Model
+from evoem.models.base import Mask
+from evoem.models.linear import LinearModel
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 100
@@ -35,6 +36,10 @@ UNSEEN = 1e-6
 VARIANCE_FLOOR = 0.02
 
 
+# Numbers, values, masks and states of some patches.
+Block = tuple[NDArray[np.int64], NDArray[np.float32], Mask, NDArray[np.uint64]]
+
+
 class Progress(NamedTuple):
     """What is known after an iteration."""
 
@@ -48,6 +53,8 @@ class Progress(NamedTuple):
     seconds: float  # since the start
     seconds_left: float  # at most
     params: Any
+    stage: str  # "sketch" or "learning"
+    restored: Callable[[], NDArray[Any]]  # the image as it would be returned now; takes a while
 
 
 class Clock(NamedTuple):
@@ -66,7 +73,7 @@ class Clock(NamedTuple):
         return np.inf if self.limit is None else self.limit - self.seconds
 
 
-def make_model(name: str, learn_slab: bool) -> Model:
+def make_model(name: str, learn_slab: bool) -> LinearModel:
     """The model behind a name; the slab is fixed where something is missing (section 4.3)."""
     if name == "ebsc":
         return BinarySparseCodingModel()
@@ -93,6 +100,9 @@ class Learner:
         seed: int,
         n_jobs: int,
         memory: int,
+        *,
+        most: int | None = None,
+        stage: str = "learning",
     ) -> None:
         self.canonical = canonical
         self.places = places
@@ -106,7 +116,7 @@ class Learner:
             n_parents=settings.n_parents,
             n_children=settings.n_children,
             n_generations=settings.n_generations,
-            parents="fit",
+            parents=settings.parents,
             mutation=settings.mutation,
             crossover=False,
         )
@@ -118,13 +128,14 @@ class Learner:
                 f"memory must hold {settings.n_latents} patches of these settings; got {memory} "
                 f"bytes, enough for {room}."
             )
-        learnt = min(room, MOST_LEARNT, places.n_patches)
+        learnt = min(room, MOST_LEARNT if most is None else most, places.n_patches)
         self.learnt_all = learnt == places.n_patches
         # In random order, so that mini-batches are alike.
         self.numbers = np.random.default_rng(seed).permutation(places.n_patches)[:learnt]
         self.X, self.observed = self.cut(self.numbers)
         self.infos: list[em.StepInfo] = []
         self.search_steps = SEARCH_STEPS
+        self.stage = stage
 
     def cut(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
         """Patches and what was observed of them."""
@@ -133,13 +144,25 @@ class Learner:
             return X, None
         return X, patches.cut(self.canonical.observed, self.places, numbers)
 
-    def learn(self, clock: Clock, tol: float, callback: Callable[[Progress], Any] | None) -> str:
-        """Iterate; why it ended."""
+    def learn(
+        self,
+        clock: Clock,
+        tol: float,
+        callback: Callable[[Progress], Any] | None,
+        preview: Callable[["Learner"], NDArray[Any]],
+        params: Any = None,
+    ) -> str:
+        """Iterate, from these parameters if any are given; why it ended.
+
+        `preview` makes the image that is to be restored from what was learnt so far.
+        """
+        self._preview = preview
         self.state = em.init(
             self.model,
             self.X,
             n_latents=self.settings.n_latents,
             n_states=self.settings.n_states,
+            params=params,
             observed=self.observed,
             seed=self.seed,
             n_jobs=self.n_jobs,
@@ -207,6 +230,7 @@ class Learner:
             "n_parents": settings.n_parents,
             "n_children": settings.n_children,
             "n_generations": settings.n_generations,
+            "parents": settings.parents,
             "mutation": settings.mutation,
             "max_iter": settings.max_iter,
             "batch_size": self.batch_size,
@@ -246,15 +270,21 @@ class Learner:
             clock.seconds,
             min(left, max(clock.left(), 0.0)),
             self.params,
+            self.stage,
+            lambda: self._preview(self),
         )
 
-    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], Mask, Any]]:
-        """Numbers, values, masks and states of all patches, block by block."""
+    def learnt_blocks(self) -> Iterator[Block]:
+        """Patches that were learnt from, block by block."""
+        for start in range(0, len(self.X), PATCHES_AT_ONCE):
+            part = slice(start, start + PATCHES_AT_ONCE)
+            observed = None if self.observed is None else self.observed[part]
+            yield self.numbers[part], self.X[part], observed, self.state.states[part]
+
+    def blocks(self) -> Iterator[Block]:
+        """All patches, block by block."""
         if self.learnt_all:
-            for start in range(0, len(self.X), PATCHES_AT_ONCE):
-                part = slice(start, start + PATCHES_AT_ONCE)
-                observed = None if self.observed is None else self.observed[part]
-                yield self.numbers[part], self.X[part], observed, self.state.states[part]
+            yield from self.learnt_blocks()
             return
         for start in range(0, self.places.n_patches, PATCHES_AT_ONCE):
             numbers = np.arange(start, min(start + PATCHES_AT_ONCE, self.places.n_patches))
@@ -291,6 +321,18 @@ class Learner:
         )
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         return mean, variance
+
+    def sketch(self, keep_observed: bool) -> NDArray[np.float64]:
+        """The image from patches that were learnt from; as it was given where there are none."""
+        canvas = patches.Canvas(self.places)
+        window = patches.window(self.places.patch, "mean", self.places.shape[2])
+        for numbers, X, observed, kept in self.learnt_blocks():
+            canvas.add(numbers, self.estimate(X, observed, kept)[0], window)
+        drawn, given = canvas.mean(), self.canonical
+        as_given = np.isnan(drawn)
+        if keep_observed and given.observed is not None:
+            as_given |= given.observed
+        return np.where(as_given, given.values, drawn)
 
     def reconstruct(
         self, merge: str

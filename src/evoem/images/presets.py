@@ -22,14 +22,18 @@ class Settings(NamedTuple):
     n_generations: int
     max_iter: int
     n_parts: int  # mini-batches per iteration
+    parents: str
     mutation: str
+    start: str  # one of STARTS
 
 
+STARTS = ("sketch", "mean")
 PRESETS = {
-    "fast": Settings(8, 256, 60, 10, 4, 1, 30, 4, "guided"),
-    "balanced": Settings(12, 512, 100, 12, 6, 1, 100, 4, "guided"),
+    "fast": Settings(12, 512, 100, 30, 2, 1, 6, 8, "best", "guided", "sketch"),
+    "balanced": Settings(12, 512, 300, 60, 2, 1, 20, 8, "best", "guided", "sketch"),
+    "best": Settings(12, 512, 500, 100, 2, 1, 60, 8, "best", "guided", "sketch"),
     # Section 4.2 and appendix E, House at a patch size of 12.
-    "paper": Settings(12, 512, 60, 60, 1, 1, 4000, 1, "uniform"),
+    "paper": Settings(12, 512, 60, 60, 1, 1, 4000, 1, "fit", "uniform", "mean"),
 }
 # A dictionary needs this many patches for each latent, and as many patches as they have pixels.
 PATCHES_PER_LATENT = 8

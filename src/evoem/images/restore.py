@@ -11,9 +11,9 @@ from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 
 from evoem import validation
-from evoem.images import arrays, holes, patches
+from evoem.images import arrays, holes, patches, sketch
 from evoem.images.learning import Clock, Learner, Progress
-from evoem.images.presets import PRESETS, fit_to_image, stride_for
+from evoem.images.presets import PRESETS, STARTS, fit_to_image, stride_for
 
 MODELS = ("es3c", "ebsc")
 MERGES = ("mean", "centre", "variance")
@@ -33,7 +33,9 @@ class Options(TypedDict, total=False):
     n_children: int | None
     n_generations: int | None
     n_parts: int | None
+    parents: str | None
     mutation: str | None
+    start: str | None
     max_iter: int | None
     tol: float
     time_limit: float | None
@@ -78,7 +80,9 @@ def restore(
     n_children: int | None = None,
     n_generations: int | None = None,
     n_parts: int | None = None,
+    parents: str | None = None,
     mutation: str | None = None,
+    start: str | None = None,
     max_iter: int | None = None,
     tol: float = 0.0,
     time_limit: float | None = None,
@@ -107,13 +111,16 @@ def restore(
         The last of four channels is kept as it is and not learnt from.
     model : {"es3c", "ebsc"}
         Spike-and-slab sparse coding, or binary sparse coding.
-    preset : {"fast", "balanced", "paper"}
+    preset : {"fast", "balanced", "best", "paper"}
         Settings for all of what follows up to `max_iter`; each can be given on its own.
     patch_size, n_latents : int
         Width of the square patches, and size of the dictionary. Those of a preset shrink for small
         images.
-    n_states, n_parents, n_children, n_generations, mutation : int, str
+    n_states, n_parents, n_children, n_generations, parents, mutation : int, str
         The evolutionary search, see `evoem.SpikeSlabCoding`.
+    start : {"sketch", "mean"}
+        What learning starts from: patches of a sketch of the image, which a small model makes in
+        seconds, or the mean of the data with noise, as in the paper.
     n_parts : int
         Mini-batches per iteration.
     max_iter : int
@@ -173,10 +180,14 @@ def restore(
         validation.integer("memory", memory, 1)
     canonical = arrays.read(image, mask, channel_axis, alpha)
     explicit: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
-    if mutation is not None:
-        explicit["mutation"] = mutation
+    if start is not None:
+        validation.choice("start", start, STARTS)
+    chosen = {"parents": parents, "mutation": mutation, "start": start}
+    explicit |= {name: value for name, value in chosen.items() if value is not None}
     shape = canonical.values.shape
     settings = fit_to_image(PRESETS[preset], explicit, shape, canonical.observed)
+    if settings.start == "sketch":
+        canonical = arrays.centred(canonical)
     if merge is None:
         merge = "variance" if canonical.observed is None else "centre"
     stride = stride_for(shape, settings.patch_size) if stride is None else stride
@@ -208,11 +219,27 @@ def restore(
             ("The image is constant: there was nothing to learn.",),
         )
     room = machine_memory() // 2 if memory is None else memory
-    learner = Learner(canonical, places, settings, model, seed, effective_n_jobs(n_jobs), room)
-    ended = learner.learn(clock, tol, callback)
-    mean, std, near = learner.reconstruct(merge)
-    if not near.all():
-        mean = holes.fill(learner, mean, near)
+    common = (model, seed, effective_n_jobs(n_jobs), room)
+
+    def complete(learner: Learner) -> tuple[NDArray[np.float64], Any, NDArray[np.bool_]]:
+        mean, std, near = learner.reconstruct(merge)
+        return mean if near.all() else holes.fill(learner, mean, near), std, near
+
+    def preview(learner: Learner) -> NDArray[Any]:
+        return arrays.write(canonical, complete(learner)[0], keep_observed)
+
+    learner = Learner(canonical, places, settings, *common)
+    params, ended = None, ""
+    if settings.start == "sketch":
+        small = sketch.small_learner(canonical, *common)
+        first = sketch.first_parameters(small, sketch.filled(canonical))
+        ended = small.learn(sketch.clock_of(clock), 0.0, callback, preview, first)
+        params = sketch.first_parameters(learner, small.sketch(keep_observed))
+    if ended in ("callback", "interrupted"):
+        learner = small
+    else:
+        ended = learner.learn(clock, tol, callback, preview, params)
+    mean, std, near = complete(learner)
     if keep_observed:
         std = np.where(True if canonical.observed is None else canonical.observed, 0.0, std)
     return Restoration(
@@ -232,6 +259,8 @@ def restore(
 
 def notes(learner: Learner, near: NDArray[np.bool_]) -> Iterator[str]:
     """What the reader of the result should know."""
+    if learner.stage == "sketch":
+        yield "The run ended before more than a sketch had been learnt."
     if not near.all():
         yield (
             f"{np.count_nonzero(~near)} values lie in holes larger than a patch, "

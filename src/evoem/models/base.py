@@ -50,6 +50,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from evoem.ranking import rank_inactive
 from evoem.states import Genomes, Population, States, pack, unpack
 
 Mask = NDArray[np.bool_] | None
@@ -145,14 +146,16 @@ class Model(ABC):
         before, after = out[:, :, :1], out[:, :, 1:]
         return np.subtract(after, before, out=np.zeros_like(after), where=after != before)
 
-    def addition_scores(self, derived: Any, rows: Any, genomes: Genomes) -> NDArray[np.floating]:
-        """How promising it is to activate each latent: (n_rows, n_genomes, n_latents).
+    def best_additions(
+        self, derived: Any, rows: Any, genomes: Genomes, n_best: int
+    ) -> NDArray[np.int32]:
+        """Inactive latents it is most promising to activate: (n_rows, n_genomes, n_best).
 
-        Guided mutation ranks latents by it. It should be about the gain of the log-joint; a model
-        that can leave the prior out of it, cheaply, does better. Those of active latents are not
-        looked at.
+        Best first, -1 where there are no more. Guided mutation chooses among them. They should be
+        those that raise the log-joint most; a model that can leave the prior out of it, cheaply,
+        does better.
         """
-        return self.flip_gains(derived, rows, genomes)
+        return rank_inactive(self.flip_gains(derived, rows, genomes), genomes, n_best)
 
     def initialize(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator

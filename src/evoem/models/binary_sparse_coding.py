@@ -15,7 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 from evoem.compile import kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
-from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
+from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
+from evoem.ranking import GROUPS, empty_ranks
 from evoem.states import Genomes, Population, active_latents
 
 
@@ -111,17 +112,15 @@ def _moments(
 
 
 @kernel
-def _correlations(V, gram, projections, complete, states, counts, correlations, explained):
-    active = np.empty(len(V) + 1, np.int64)
-    ones = np.ones(len(V))
+def _best_additions(guide, gram, projections, states, counts, out):
+    H = len(gram)
+    active = np.empty(H + 1, np.int64)
+    ones = np.ones(H)
+    room = np.empty(H, gram.dtype), np.empty(H, gram.dtype), np.empty(GROUPS, gram.dtype)
     for r in range(states.shape[0]):
         for p in range(counts[r]):
             k = active_latents(states, r, p, active)
-            for h in range(len(V)):
-                correlations[r, p, h] = projections[r, h]
-            linear.subtract_explained(
-                V, gram, ones, active, k, complete[r], r, p, correlations, explained
-            )
+            linear.rank_by_residual(guide, gram, projections, ones, active, k, r, p, room, out)
 
 
 class BinarySparseCodingModel(LinearModel):
@@ -144,31 +143,22 @@ class BinarySparseCodingModel(LinearModel):
             float(pi.sum()),
         )
 
-    def _fill_correlations(
-        self,
-        derived: Derived,
-        rows: Rows,
-        genomes: Genomes,
-        correlations: NDArray[np.floating],
-        explained: NDArray[np.floating],
-    ) -> None:
-        _correlations(
-            derived.scaled,
-            derived.gram,
-            rows.projections,
-            rows.complete,
-            *genomes,
-            correlations,
-            explained,
+    def best_additions(
+        self, derived: Derived, rows: Rows, genomes: Genomes, n_best: int
+    ) -> NDArray[np.int32]:
+        """Ranked by their gain without the prior's log-odds."""
+        squares = self.observed_squares(derived, rows)
+        dtype = squares.dtype.type
+        guide = Guide(
+            np.zeros_like(squares[0]),
+            squares / (np.diag(derived.gram) + np.finfo(dtype).tiny),
+            np.zeros_like(squares),
+            dtype(0.5) * squares,
+            dtype(1),
         )
-
-    def addition_scores(
-        self, derived: Derived, rows: Rows, genomes: Genomes
-    ) -> NDArray[np.floating]:
-        """Gains by one more latent without the prior's log-odds."""
-        scores, squares = self._residual_correlations(derived, rows, genomes)
-        scores -= 0.5 * squares[:, None]
-        return scores
+        out = empty_ranks(genomes, n_best)
+        _best_additions(guide, derived.gram, rows.projections, *genomes, out)
+        return out
 
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
         _log_joints(
@@ -218,6 +208,16 @@ class BinarySparseCodingModel(LinearModel):
         return BinarySparseCodingParams(
             components, np.full(n_latents, 1.0 / max(n_latents, 2)), np.array(variance)
         )
+
+    def with_dictionary(
+        self,
+        examples: NDArray[np.float64],
+        details: NDArray[np.float64],
+        noise_variance: float,
+    ) -> BinarySparseCodingParams:
+        components = np.concatenate([examples, details])
+        pi = np.full(len(components), linear.few_active(len(examples), len(details)).mean())
+        return BinarySparseCodingParams(components, pi, np.array(noise_variance))
 
     def sample(
         self, params: BinarySparseCodingParams, n: int, rng: np.random.Generator

@@ -16,7 +16,8 @@ from scipy.linalg import blas
 
 from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
-from evoem.states import Genomes, active_latents, clear
+from evoem.ranking import best_scores
+from evoem.states import active_latents, clear
 
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
 # whatever rows it comes with, and the result of a row does not depend on them.
@@ -157,19 +158,37 @@ def negligible_weight(dtype: Any) -> float:
 
 
 @inlined
-def subtract_explained(V, gram, coefficients, active, k, complete, r, p, correlations, explained):
-    """Take what a state explains of the data off the correlations of each latent with it.
-
-    Of a row with missing values, `explained` gets what is to be taken off after a matrix product.
-    """
+def rank_by_residual(guide, gram, projections, coefficients, active, k, r, p, room, out):
+    """The latents that correlate best with what a state leaves of the data, see `Guide`."""
+    z, scores, tops = room
+    own = r if len(guide.constants) > 1 else 0
+    for g in range(len(z)):
+        z[g] = projections[r, g] + guide.start[g]
     for i in range(k):
-        h, c = active[i], coefficients[i]
-        if complete:
-            for g in range(correlations.shape[2]):
-                correlations[r, p, g] -= c * gram[h, g]
-        else:
-            for d in range(explained.shape[2]):
-                explained[r, p, d] += c * V[h, d]
+        h = active[i]
+        c = z.dtype.type(coefficients[i]) * guide.shares[own, h]
+        for g in range(len(z)):
+            z[g] -= c * gram[h, g]
+    for g in range(len(z)):
+        scores[g] = (guide.curvatures[own, g] * z[g] + guide.slope) * z[g] - guide.constants[own, g]
+    for i in range(k):
+        scores[active[i]] = -np.inf
+    best_scores(scores, tops, out, r, p)
+
+
+class Guide(NamedTuple):
+    """How promising a latent is: (curvature z + slope) z - constant, z its correlation with what
+    a state leaves of the data. One row for all, or one for each row of the data.
+
+    Of a row with missing values z is a guess: what a latent explains of others is taken to be
+    their inner product times the share of its own square that was observed.
+    """
+
+    start: NDArray[np.floating]  # (H,)  added to the correlations
+    shares: NDArray[np.floating]  # (1 or n_rows, H)
+    curvatures: NDArray[np.floating]
+    constants: NDArray[np.floating]
+    slope: Any  # a number of the same type
 
 
 class Rows(NamedTuple):
@@ -425,6 +444,11 @@ def observe(c: NDArray[np.float64], params: Any, rng: np.random.Generator) -> ND
     return clean + sigma * rng.standard_normal(clean.shape)
 
 
+def few_active(*sizes: int) -> NDArray[np.float64]:
+    """Probabilities with which two latents of each kind are expected to be active."""
+    return np.concatenate([np.full(size, min(2.0 / max(size, 1), 0.5)) for size in sizes])
+
+
 def observed_moments(X: NDArray[np.floating], observed: Mask) -> tuple[NDArray[np.float64], float]:
     """Mean of each feature, and their variance averaged over the features, of observed values.
 
@@ -499,35 +523,12 @@ class LinearModel(Model):
     def log_constants(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
         return rows.constants
 
-    def _fill_correlations(
-        self,
-        derived: Any,
-        rows: Rows,
-        genomes: Genomes,
-        correlations: NDArray[np.floating],
-        explained: NDArray[np.floating],
-    ) -> None:
-        """Correlation of V with what each state leaves of the data, see `subtract_explained`."""
-        raise self._undefined("_fill_correlations")
-
-    def _residual_correlations(
-        self, derived: Any, rows: Rows, genomes: Genomes
-    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Correlations with the residual, (n_rows, n_genomes, H), and squares of V, (n_rows, H)."""
-        n_rows, n_genomes, _ = genomes.states.shape
-        V = derived.scaled
-        correlations = np.empty((n_rows, n_genomes, len(V)), V.dtype)
+    def observed_squares(self, derived: Any, rows: Rows) -> NDArray[np.floating]:
+        """Squares of V over what was observed: (n_rows, H), or (1, H) if that is everything."""
         if rows.observed is None:
-            self._fill_correlations(
-                derived, rows, genomes, correlations, np.empty((0, 0, 0), V.dtype)
-            )
-            return correlations, np.diag(derived.gram)[None]
-        explained = np.zeros((n_rows, n_genomes, V.shape[1]), V.dtype)
-        self._fill_correlations(derived, rows, genomes, correlations, explained)
-        explained *= rows.observed[:, None]
-        products = row_products(explained.reshape(-1, V.shape[1]), V)
-        correlations -= products.reshape(correlations.shape)
-        return correlations, row_products(rows.observed.astype(V.dtype), V**2)
+            return np.diag(derived.gram)[None]
+        V = derived.scaled
+        return row_products(rows.observed.astype(V.dtype), V**2)
 
     def empty_statistics(self, params: Any) -> Any:
         """Statistics of no rows."""
@@ -585,6 +586,18 @@ class LinearModel(Model):
         if len(unseen):
             out[unseen] = self.prior(params).codes
         return out
+
+    @abstractmethod
+    def with_dictionary(
+        self,
+        examples: NDArray[np.float64],
+        details: NDArray[np.float64],
+        noise_variance: float,
+    ) -> Any:
+        """Parameters to start from: latents that look like data points, and what these differ by.
+
+        A row of the data has one or two latents of each kind.
+        """
 
     def initial_dictionary(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator

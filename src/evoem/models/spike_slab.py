@@ -21,7 +21,7 @@ from scipy import linalg
 from evoem.compile import kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
-from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
+from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
 from evoem.models.slab_posterior import expect, solve
 from evoem.models.slab_update import (
     SpikeSlabParams,
@@ -30,7 +30,12 @@ from evoem.models.slab_update import (
     update_full_slab,
     update_slab,
 )
+from evoem.ranking import GROUPS, empty_ranks
 from evoem.states import Genomes, Population, active_latents
+
+# Slab variance with which learning starts for latents that look like data points, their means
+# being one; it is one for others.
+EXAMPLE_SPREAD = 0.02
 
 
 class Derived(NamedTuple):
@@ -180,10 +185,9 @@ def _moments(
 
 
 @kernel
-def _correlations(
-    V, gram, shift, spread, tables, start, projections, complete, observed,
-    states, counts, correlations, explained,
-):  # fmt: skip
+def _best_additions(
+    guide, V, gram, shift, spread, tables, projections, complete, observed, states, counts, out
+):
     H, D = V.shape
     active = np.empty(H + 1, np.int64)
     room = 16
@@ -191,6 +195,7 @@ def _correlations(
     R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
     eta, v, u = np.empty(H), np.empty(H), np.empty(H)
     inverse, variances, t, precisions = np.empty(H), np.ones(H), np.empty(H), np.empty(H)
+    ranking = np.empty(H, V.dtype), np.empty(H, V.dtype), np.empty(GROUPS, V.dtype)
     if observed is not None:
         slots = np.full(H, -1)
         met = np.empty(H, np.int64)
@@ -223,14 +228,10 @@ def _correlations(
                 k, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
                 L, inverse, v, N, u, Q,
             )  # fmt: skip
-            for h in range(H):
-                correlations[r, p, h] = projections[r, h] + start[h]
             if tables is None:  # ⟨z⟩ is in units of √ψ, and so is V
                 for i in range(k):
                     u[i] /= spread[active[i]]
-            linear.subtract_explained(
-                V, gram, u, active, k, complete_row, r, p, correlations, explained
-            )
+            linear.rank_by_residual(guide, gram, projections, u, active, k, r, p, ranking, out)
 
 
 class SpikeSlabModel(LinearModel):
@@ -331,42 +332,37 @@ class SpikeSlabModel(LinearModel):
             self.printed,
         )
 
-    def _fill_correlations(
-        self,
-        derived: Derived,
-        rows: Rows,
-        genomes: Genomes,
-        correlations: NDArray[np.floating],
-        explained: NDArray[np.floating],
-    ) -> None:
+    def best_additions(
+        self, derived: Derived, rows: Rows, genomes: Genomes, n_best: int
+    ) -> NDArray[np.int32]:
+        """Ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
+        squares = self.observed_squares(derived, rows)
+        dtype = squares.dtype.type
         means, variances = own_slabs(derived)
-        _correlations(
+        pivots = 1 / variances + squares
+        constants = 0.5 * (np.log(pivots * variances) + means**2 / variances)
+        guide = Guide(
+            (means / variances).astype(dtype),
+            squares / (np.diag(derived.gram) + np.finfo(dtype).tiny),
+            (0.5 / pivots).astype(dtype),
+            constants.astype(dtype),
+            dtype(0),
+        )
+        out = empty_ranks(genomes, n_best)
+        _best_additions(
+            guide,
             derived.scaled,
             derived.gram,
             derived.shift,
             derived.spread,
             derived.tables,
-            means / variances,
             rows.projections,
             rows.complete,
             rows.observed,
             *genomes,
-            correlations,
-            explained,
+            out,
         )
-
-    def addition_scores(
-        self, derived: Derived, rows: Rows, genomes: Genomes
-    ) -> NDArray[np.floating]:
-        """Gains by one more latent, as if V were orthogonal, without the prior's log-odds."""
-        z, squares = self._residual_correlations(derived, rows, genomes)
-        means, variances = own_slabs(derived)
-        pivots = 1 / variances + squares
-        constants = 0.5 * (np.log(pivots * variances) + means**2 / variances)
-        z *= z
-        z *= (0.5 / pivots).astype(z.dtype)[:, None]
-        z -= constants.astype(z.dtype)[:, None]
-        return z
+        return out
 
     def empty_statistics(self, params: SpikeSlabParams) -> SpikeSlabStats:
         sums = linear.empty_stats(params.components, self.printed)
@@ -435,6 +431,24 @@ class SpikeSlabModel(LinearModel):
             means = np.ones(n_latents)  # section 4.3
         covariance = np.eye(n_latents) if self.slab == "full" else np.ones(n_latents)
         return SpikeSlabParams(components, pi, np.array(variance), means, covariance)
+
+    def with_dictionary(
+        self,
+        examples: NDArray[np.float64],
+        details: NDArray[np.float64],
+        noise_variance: float,
+    ) -> SpikeSlabParams:
+        components = np.concatenate([examples, details])
+        spread = np.ones(len(components))
+        if self.slab != "fixed":
+            spread[: len(examples)] = EXAMPLE_SPREAD
+        return SpikeSlabParams(
+            components,
+            linear.few_active(len(examples), len(details)),
+            np.array(noise_variance),
+            np.ones(len(components)),
+            np.diag(spread) if self.slab == "full" else spread,
+        )
 
     def sample(
         self, params: SpikeSlabParams, n: int, rng: np.random.Generator

@@ -1,0 +1,102 @@
+"""Where learning starts: a sketch of the image, made by a small model in seconds.
+
+A dictionary is made of patches that stand for many (centroids), and of what is left of patches
+after the nearest of those is taken off (details). The small model starts from such a dictionary of
+the damaged image, the larger one from that of the sketch. From there a few iterations lead further
+than hundreds do from the mean of the data.
+"""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from evoem.images import patches
+from evoem.images.arrays import Canonical
+from evoem.images.learning import Clock, Learner
+from evoem.images.presets import PATCHES_PER_LATENT, Settings, fit_to_image
+
+SKETCH = Settings(8, 256, 30, 15, 2, 1, 8, 8, "best", "guided", "sketch")
+# Patches learnt from, for each pixel.
+COVER = 16
+# Of a limited time.
+TIME_SHARE = 0.2
+# Patches a dictionary is made from, and steps of k-means.
+EXAMPLES = 20_000
+STEPS = 8
+# Share of the latents that stand for details.
+DETAILS = 0.25
+# Noise variance to start from is at least this share of the image's.
+LEAST_NOISE = 1e-3
+# Missing values are filled in by the mean of others around them, weighed by the narrowest of these
+# Gaussians that sees enough of them.
+WIDTHS = (0.7, 1.0, 1.5, 2.5, 5.0, 10.0)
+ENOUGH = 0.15
+
+
+def small_learner(canonical: Canonical, model: str, seed: int, n_jobs: int, memory: int) -> Learner:
+    """What the sketch is learnt by."""
+    shape = canonical.values.shape
+    settings = fit_to_image(SKETCH, {}, shape, canonical.observed)
+    places = patches.grid(shape, settings.patch_size)
+    cover = math.ceil(COVER * shape[0] * shape[1] / settings.patch_size**2)
+    enough = max(cover, PATCHES_PER_LATENT * settings.n_latents)
+    return Learner(
+        canonical, places, settings, model, seed, n_jobs, memory, most=enough, stage="sketch"
+    )
+
+
+def clock_of(clock: Clock) -> Clock:
+    """The time a sketch may take."""
+    return clock if clock.limit is None else clock._replace(limit=TIME_SHARE * clock.limit)
+
+
+def filled(canonical: Canonical) -> NDArray[np.float64]:
+    """The damaged image with values where there are none."""
+    values = canonical.values.astype(np.float64)
+    if canonical.observed is None:
+        return values
+    left = ~canonical.observed
+    for width in WIDTHS:
+        around = ndimage.gaussian_filter(values * canonical.observed, (width, width, 0))
+        weights = ndimage.gaussian_filter(canonical.observed.astype(float), (width, width, 0))
+        near = left & (weights > ENOUGH)
+        values[near] = around[near] / weights[near]
+        left &= ~near
+    values[left] = values[canonical.observed].mean()
+    return values
+
+
+def first_parameters(learner: Learner, image: NDArray[np.float64]) -> Any:
+    """Parameters for `learner` to start from, with a dictionary of patches of this image."""
+    examples = patches.cut(image.astype(np.float32), learner.places, learner.numbers[:EXAMPLES])
+    n_latents = learner.settings.n_latents
+    n_details = int(DETAILS * n_latents)
+    coarse, rest = centroids(examples, n_latents - n_details, learner.seed)
+    fine, rest = centroids(rest, n_details, learner.seed)
+    seen = True if learner.canonical.observed is None else learner.canonical.observed
+    taken_off = np.square(learner.canonical.values - image).mean(where=seen)
+    unexplained = np.square(rest, dtype=np.float64).mean()
+    variance = max(float(taken_off), float(unexplained), LEAST_NOISE * float(image.var()))
+    return learner.model.with_dictionary(coarse, fine, variance)
+
+
+def centroids(
+    rows: NDArray[np.float32], number: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """So many rows that stand for all, and what is left of each without the nearest."""
+    if number == 0:
+        return np.empty((0, rows.shape[1])), rows
+    if number >= len(rows):
+        return np.resize(rows, (number, rows.shape[1])).astype(np.float64), np.zeros_like(rows)
+    with threadpool_limits(1), warnings.catch_warnings():  # sums depend on the number of threads
+        warnings.simplefilter("ignore", ConvergenceWarning)  # rows may be equal
+        found = KMeans(number, init="random", n_init=1, max_iter=STEPS, random_state=seed).fit(rows)
+    nearest: NDArray[np.float32] = found.cluster_centers_[found.labels_]
+    return found.cluster_centers_.astype(np.float64), rows - nearest
