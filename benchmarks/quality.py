@@ -159,7 +159,7 @@ class Curve:
     def __call__(self, progress: Any) -> bool:
         entered = time.perf_counter()
         seconds = progress.seconds - self.own_seconds
-        if progress.iteration >= self._next:
+        if progress.stage == "learning" and progress.iteration >= self._next:
             self._add_point(seconds, progress)
         iteration = seconds - self._before
         self._before = seconds

@@ -827,6 +827,17 @@ def test_presets_are_left_alone_for_large_images():
         assert presets.fit_to_image(full, {}, (512, 512, 1), None) == full
 
 
+def test_presets_change_where_something_is_missing_but_not_the_paper_s():
+    some = np.ones((512, 512, 1), np.bool_)
+    some[::2, ::2] = False
+    for name, full in presets.PRESETS.items():
+        settings = presets.settings_for(name, {}, some.shape, some)
+        assert (settings == full) == (name == "paper")
+        assert presets.settings_for(name, {}, some.shape, None) == full
+    changed = presets.settings_for("balanced", {"n_states": 7}, some.shape, some)
+    assert (changed.patch_size, changed.n_latents, changed.n_states) == (8, 256, 7)
+
+
 def test_strides_grow_with_images_of_millions_of_pixels(monkeypatch):
     assert presets.stride_for((1000, 1000, 3), 12) == 1
     assert presets.stride_for((2000, 2000, 3), 12) == 2

@@ -16,7 +16,7 @@ SKETCHED = TINY | {"start": "sketch"}
 def small_learner(image, mask=None):
     canonical = arrays.centred(arrays.read(image, mask, None, True))
     learner = sketch.small_learner(canonical, "es3c", 0, 1, 1 << 30)
-    params = sketch.first_parameters(learner, sketch.filled(canonical))
+    params = sketch.parameters_from_damaged(learner)
     learner.learn(Clock(0.0, None), 0.0, None, lambda learner: image, params)
     return learner
 
@@ -83,14 +83,30 @@ def test_centroids_are_means_of_the_rows_nearest_to_them(monkeypatch):
     np.testing.assert_allclose(rest, rows - found[nearest], atol=1e-5)
 
 
-def test_there_may_be_more_latents_than_patches():
+def test_unlike_rows_are_rows_and_spread_out():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((300, 4)).astype(np.float32)
+    rows[:5] += 100 * np.eye(5, 4, dtype=np.float32)  # four that are far from all others
+    found, rest = sketch.unlike(rows, 20, seed=0)
+    places = [np.flatnonzero((rows == row).all(1)).item() for row in found]
+    assert len(set(places)) == 20
+    assert set(range(4)) <= set(places)
+    nearest = np.square(rows[:, None] - found).sum(-1).argmin(1)
+    np.testing.assert_allclose(rest, rows - found[nearest], atol=1e-5)
+
+
+@pytest.mark.parametrize("choose", [sketch.centroids, sketch.unlike])
+def test_there_may_be_more_latents_than_patches(choose):
     rows = np.arange(12.0, dtype=np.float32).reshape(3, 4)
-    found, rest = sketch.centroids(rows, 5, seed=0)
+    found, rest = choose(rows, 5, seed=0)
     np.testing.assert_array_equal(found, rows[[0, 1, 2, 0, 1]])
     assert not rest.any()
     found, rest = sketch.centroids(rows, 0, seed=0)
     assert found.shape == (0, 4)
     np.testing.assert_array_equal(rest, rows)
+
+
+def test_a_tiny_image_may_have_many_latents():
     assert restore(GREY[:6, :6], **SKETCHED | {"n_latents": 50}).image.shape == (6, 6)
 
 

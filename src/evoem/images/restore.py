@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from evoem import validation
 from evoem.images import arrays, holes, patches, sketch
 from evoem.images.learning import Clock, Learner, Progress
-from evoem.images.presets import PRESETS, STARTS, fit_to_image, stride_for
+from evoem.images.presets import PRESETS, STARTS, settings_for, stride_for
 
 MODELS = ("es3c", "ebsc")
 MERGES = ("mean", "centre", "variance")
@@ -185,7 +185,7 @@ def restore(
     chosen = {"parents": parents, "mutation": mutation, "start": start}
     explicit |= {name: value for name, value in chosen.items() if value is not None}
     shape = canonical.values.shape
-    settings = fit_to_image(PRESETS[preset], explicit, shape, canonical.observed)
+    settings = settings_for(preset, explicit, shape, canonical.observed)
     if settings.start == "sketch":
         canonical = arrays.centred(canonical)
     if merge is None:
@@ -232,9 +232,9 @@ def restore(
     params, ended = None, ""
     if settings.start == "sketch":
         small = sketch.small_learner(canonical, *common)
-        first = sketch.first_parameters(small, sketch.filled(canonical))
+        first = sketch.parameters_from_damaged(small)
         ended = small.learn(sketch.clock_of(clock), 0.0, callback, preview, first)
-        params = sketch.first_parameters(learner, small.sketch(keep_observed))
+        params = sketch.parameters_from_sketch(learner, small.sketch(keep_observed))
     if ended in ("callback", "interrupted"):
         learner = small
     else:

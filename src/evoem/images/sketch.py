@@ -1,20 +1,22 @@
 """Where learning starts: a sketch of the image, made by a small model in seconds.
 
-A dictionary is made of patches that stand for many (centroids), and of what is left of patches
-after the nearest of those is taken off (details). The small model starts from such a dictionary of
-the damaged image, the larger one from that of the sketch. From there a few iterations lead further
-than hundreds do from the mean of the data.
+A dictionary is made of patches, and of what is left of patches after the nearest of those is taken
+off (details). The small model starts from the damaged image, where a patch must stand for many to
+be rid of noise (centroids), the larger one from patches of the sketch that are unlike each other.
+From there a few iterations lead further than hundreds do from the mean of the data.
 """
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import pairwise_distances_argmin
 from threadpoolctl import threadpool_limits
 
 from evoem.images import patches
@@ -73,12 +75,25 @@ def filled(canonical: Canonical) -> NDArray[np.float64]:
     return values
 
 
-def first_parameters(learner: Learner, image: NDArray[np.float64]) -> Any:
-    """Parameters for `learner` to start from, with a dictionary of patches of this image."""
+def parameters_from_damaged(learner: Learner) -> Any:
+    """Parameters to start from, with a dictionary of the damaged image."""
+    return _first_parameters(learner, filled(learner.canonical), centroids)
+
+
+def parameters_from_sketch(learner: Learner, sketch: NDArray[np.float64]) -> Any:
+    """Parameters to start from, with a dictionary of a sketch of the image."""
+    return _first_parameters(learner, sketch, unlike)
+
+
+def _first_parameters(
+    learner: Learner,
+    image: NDArray[np.float64],
+    choose: Callable[..., tuple[NDArray[np.float64], NDArray[np.float32]]],
+) -> Any:
     examples = patches.cut(image.astype(np.float32), learner.places, learner.numbers[:EXAMPLES])
     n_latents = learner.settings.n_latents
     n_details = int(DETAILS * n_latents)
-    coarse, rest = centroids(examples, n_latents - n_details, learner.seed)
+    coarse, rest = choose(examples, n_latents - n_details, learner.seed)
     fine, rest = centroids(rest, n_details, learner.seed)
     seen = True if learner.canonical.observed is None else learner.canonical.observed
     taken_off = np.square(learner.canonical.values - image).mean(where=seen)
@@ -90,7 +105,7 @@ def first_parameters(learner: Learner, image: NDArray[np.float64]) -> Any:
 def centroids(
     rows: NDArray[np.float32], number: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-    """So many rows that stand for all, and what is left of each without the nearest."""
+    """Means of so many clusters of rows, and what is left of each row without its own."""
     if number == 0:
         return np.empty((0, rows.shape[1])), rows
     if number >= len(rows):
@@ -100,3 +115,15 @@ def centroids(
         found = KMeans(number, init="random", n_init=1, max_iter=STEPS, random_state=seed).fit(rows)
     nearest: NDArray[np.float32] = found.cluster_centers_[found.labels_]
     return found.cluster_centers_.astype(np.float64), rows - nearest
+
+
+def unlike(
+    rows: NDArray[np.float32], number: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """So many rows far from each other, and what is left of each row without the nearest."""
+    if number >= len(rows):
+        return centroids(rows, number, seed)
+    with threadpool_limits(1):
+        chosen, _ = kmeans_plusplus(rows, number, random_state=seed, n_local_trials=1)
+        nearest = pairwise_distances_argmin(rows, chosen)
+    return chosen.astype(np.float64), rows - chosen[nearest]
