@@ -21,6 +21,7 @@ SMALL = {
     "n_parents": 8,
     "n_children": 2,
     "n_parts": 1,
+    "parents": "fit",
     "start": "mean",
     "max_iter": 20,
     "n_jobs": 1,
@@ -887,7 +888,9 @@ def test_patches_reach_across_holes():
     assert result.settings["patch_size"] == 2 * 5
     assert result.notes == ()
     mask[:, 5] = True  # long, but narrow
-    assert restore(clean, mask=mask, max_iter=2, n_jobs=1).settings["patch_size"] == 12
+    assert restore(clean, mask=mask, max_iter=2, n_jobs=1).settings["patch_size"] == 10
+    mask[12:17, 14:19] = False
+    assert restore(clean, mask=mask, max_iter=2, n_jobs=1).settings["patch_size"] == 8
 
 
 def test_patches_of_colour_have_about_as_many_values():
@@ -1051,7 +1054,7 @@ def test_masks_that_do_not_fit_a_stack_are_refused():
         ({"model": None}, r"model must be one of 'es3c', 'ebsc'; got None\."),
         (
             {"preset": "slow"},
-            r"preset must be one of 'fast', 'balanced', 'paper'; got 'slow'\.",
+            r"preset must be one of 'fast', 'balanced', 'best', 'paper'; got 'slow'\.",
         ),
         ({"merge": "median"}, r"merge must be one of 'mean', 'centre', 'variance'; got 'median'\."),
         ({"keep_observed": 1}, r"keep_observed must be True or False; got 1\."),
