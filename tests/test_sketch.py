@@ -159,6 +159,37 @@ def test_a_preview_is_what_would_be_returned():
     np.testing.assert_array_equal(images[0], early.image)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_of_a_large_image_the_window_where_most_happens_is_sketched(monkeypatch, masked):
+    monkeypatch.setattr(sketch, "LARGEST", 16)
+    rng = np.random.default_rng(0)
+    image = np.full((40, 64), 100.0) + rng.normal(0, 1, (40, 64))
+    image[24:, 16:32] += rng.normal(0, 50, (16, 16))
+    image[24:, 48:] += rng.normal(0, 90, (16, 16))
+    mask = None
+    if masked:  # nothing was observed of the liveliest window
+        mask = np.zeros(image.shape, np.bool_)
+        mask[24:, 48:] = True
+    canonical = arrays.read(image, mask, None, True)
+    window = sketch.liveliest(canonical)
+    columns = slice(16, 32) if masked else slice(48, 64)
+    np.testing.assert_array_equal(window.values, canonical.values[24:, columns])
+    assert sketch.liveliest(window) is window
+    whole = restore(image, mask=mask, **SKETCHED)
+    assert whole.image.shape == image.shape
+    previews = []
+
+    def stop(progress):
+        previews.append(progress.restored())
+        return True
+
+    early = restore(image, mask=mask, callback=stop, **SKETCHED)
+    assert early.image.shape == previews[0].shape == image.shape
+    assert early.notes[0].startswith("The run ended before")
+    quiet = np.s_[:20, :12]
+    assert np.abs(early.image - 100)[quiet].max() < 5
+
+
 def test_a_sketch_takes_a_share_of_a_limited_time():
     assert sketch.clock_of(Clock(3.0, None)) == Clock(3.0, None)
     assert sketch.clock_of(Clock(3.0, 100.0)) == Clock(3.0, 20.0)

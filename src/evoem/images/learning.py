@@ -106,6 +106,8 @@ class Learner:
     ) -> None:
         self.canonical = canonical
         self.places = places
+        self.kind = model
+        self.memory = memory
         self.settings = settings
         self.seed = seed
         self.n_jobs = n_jobs
@@ -177,6 +179,20 @@ class Learner:
             steps = min(SEARCH_STEPS, clock.left() / self.pass_seconds() - CLOSING_ITERATIONS)
             self.search_steps = max(FEWEST_SEARCH_STEPS, int(steps))
         return ended
+
+    def adopt(self, other: "Learner") -> None:
+        """Take what another one learnt, from other patches of the image."""
+        self.state = em.init(
+            self.model,
+            self.X,
+            n_states=self.settings.n_states,
+            params=other.params,
+            observed=self.observed,
+            seed=self.seed,
+            n_jobs=self.n_jobs,
+        )
+        self.infos = other.infos
+        self.search_steps = other.search_steps
 
     def _iterate(
         self,

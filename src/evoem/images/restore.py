@@ -225,8 +225,9 @@ def restore(
         mean, std, near = learner.reconstruct(merge)
         return mean if near.all() else holes.fill(learner, mean, near), std, near
 
-    def preview(learner: Learner) -> NDArray[Any]:
-        return arrays.write(canonical, complete(learner)[0], keep_observed)
+    def preview(current: Learner) -> NDArray[Any]:
+        mean, _, _ = complete(sketch.over_all(current, learner))
+        return arrays.write(canonical, mean, keep_observed)
 
     learner = Learner(canonical, places, settings, *common)
     params, ended = None, ""
@@ -234,9 +235,9 @@ def restore(
         small = sketch.small_learner(canonical, *common)
         first = sketch.parameters_from_damaged(small)
         ended = small.learn(sketch.clock_of(clock), 0.0, callback, preview, first)
-        params = sketch.parameters_from_sketch(learner, small.sketch(keep_observed))
+        params = sketch.parameters_from_sketch(learner, small, keep_observed)
     if ended in ("callback", "interrupted"):
-        learner = small
+        learner = sketch.over_all(small, learner)
     else:
         ended = learner.learn(clock, tol, callback, preview, params)
     mean, std, near = complete(learner)

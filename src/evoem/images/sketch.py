@@ -22,13 +22,16 @@ from threadpoolctl import threadpool_limits
 from evoem.images import patches
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Clock, Learner
-from evoem.images.presets import PATCHES_PER_LATENT, Settings, fit_to_image
+from evoem.images.presets import PATCHES_PER_LATENT, Settings, fit_to_image, stride_for
 
 SKETCH = Settings(8, 256, 30, 15, 2, 1, 8, 8, "best", "guided", "sketch")
 # Patches learnt from, for each pixel.
 COVER = 16
 # Of a limited time.
 TIME_SHARE = 0.2
+# Width of what is sketched of a large image, and windows to choose from along each side.
+LARGEST = 640
+WINDOWS = 4
 # Patches a dictionary is made from, and steps of k-means.
 EXAMPLES = 20_000
 STEPS = 8
@@ -42,8 +45,26 @@ WIDTHS = (0.7, 1.0, 1.5, 2.5, 5.0, 10.0)
 ENOUGH = 0.15
 
 
+def liveliest(canonical: Canonical) -> Canonical:
+    """The image, or of a large one the window whose observed values differ most."""
+    height, width = (min(length, LARGEST) for length in canonical.values.shape[:2])
+    if canonical.values.shape[:2] == (height, width):
+        return canonical
+    found, most = canonical, -1.0
+    for top in np.linspace(0, canonical.values.shape[0] - height, WINDOWS, dtype=int):
+        for left in np.linspace(0, canonical.values.shape[1] - width, WINDOWS, dtype=int):
+            window = np.s_[top : top + height, left : left + width]
+            observed = None if canonical.observed is None else canonical.observed[window]
+            values = canonical.values[window]
+            seen = values if observed is None else values[observed]
+            if seen.size and seen.var() > most:
+                found, most = canonical._replace(values=values, observed=observed), seen.var()
+    return found
+
+
 def small_learner(canonical: Canonical, model: str, seed: int, n_jobs: int, memory: int) -> Learner:
     """What the sketch is learnt by."""
+    canonical = liveliest(canonical)
     shape = canonical.values.shape
     settings = fit_to_image(SKETCH, {}, shape, canonical.observed)
     places = patches.grid(shape, settings.patch_size)
@@ -52,6 +73,21 @@ def small_learner(canonical: Canonical, model: str, seed: int, n_jobs: int, memo
     return Learner(
         canonical, places, settings, model, seed, n_jobs, memory, most=enough, stage="sketch"
     )
+
+
+def over_all(small: Learner, learner: Learner) -> Learner:
+    """What the sketch was learnt by, for all of the image that `learner` is to restore."""
+    if small.canonical.values.shape == learner.canonical.values.shape:
+        return small
+    settings = small.settings
+    shape = learner.canonical.values.shape
+    places = patches.grid(shape, settings.patch_size, stride_for(shape, settings.patch_size))
+    whole = Learner(
+        learner.canonical, places, settings, small.kind, small.seed, small.n_jobs, small.memory,
+        most=settings.n_latents, stage="sketch",
+    )  # fmt: skip
+    whole.adopt(small)
+    return whole
 
 
 def clock_of(clock: Clock) -> Clock:
@@ -75,28 +111,31 @@ def filled(canonical: Canonical) -> NDArray[np.float64]:
     return values
 
 
-def parameters_from_damaged(learner: Learner) -> Any:
+def parameters_from_damaged(small: Learner) -> Any:
     """Parameters to start from, with a dictionary of the damaged image."""
-    return _first_parameters(learner, filled(learner.canonical), centroids)
+    return _first_parameters(small, small.canonical, filled(small.canonical), centroids)
 
 
-def parameters_from_sketch(learner: Learner, sketch: NDArray[np.float64]) -> Any:
+def parameters_from_sketch(learner: Learner, small: Learner, keep_observed: bool) -> Any:
     """Parameters to start from, with a dictionary of a sketch of the image."""
-    return _first_parameters(learner, sketch, unlike)
+    return _first_parameters(learner, small.canonical, small.sketch(keep_observed), unlike)
 
 
 def _first_parameters(
     learner: Learner,
+    given: Canonical,
     image: NDArray[np.float64],
     choose: Callable[..., tuple[NDArray[np.float64], NDArray[np.float32]]],
 ) -> Any:
-    examples = patches.cut(image.astype(np.float32), learner.places, learner.numbers[:EXAMPLES])
+    places = patches.grid(image.shape, learner.settings.patch_size)
+    numbers = np.random.default_rng(learner.seed).permutation(places.n_patches)[:EXAMPLES]
+    examples = patches.cut(image.astype(np.float32), places, numbers)
     n_latents = learner.settings.n_latents
     n_details = int(DETAILS * n_latents)
     coarse, rest = choose(examples, n_latents - n_details, learner.seed)
     fine, rest = centroids(rest, n_details, learner.seed)
-    seen = True if learner.canonical.observed is None else learner.canonical.observed
-    taken_off = np.square(learner.canonical.values - image).mean(where=seen)
+    seen = True if given.observed is None else given.observed
+    taken_off = np.square(given.values - image).mean(where=seen)
     unexplained = np.square(rest, dtype=np.float64).mean()
     variance = max(float(taken_off), float(unexplained), LEAST_NOISE * float(image.var()))
     return learner.model.with_dictionary(coarse, fine, variance)
