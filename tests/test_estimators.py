@@ -240,7 +240,7 @@ GOOD = np.random.default_rng(0).normal(size=(20, 3))
             r"n_children must be an integer between 1 and 4 \(n_latents\); got 5.",
         ),
         ({"n_generations": 0}, "n_generations must be an integer at least 1; got 0."),
-        ({"parents": "oldest"}, "parents must be one of 'fit', 'random'; got 'oldest'."),
+        ({"parents": "oldest"}, "parents must be one of 'fit', 'random', 'best'; got 'oldest'."),
         ({"mutation": 3}, "mutation must be one of 'uniform', 'sparse', 'guided'; got 3."),
         ({"crossover": "yes"}, "crossover must be True or False; got 'yes'."),
         (
