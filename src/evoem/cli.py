@@ -35,7 +35,7 @@ DEMO_NOISE = 25.0
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
-Preset = Annotated[str, Option(help="fast, balanced or paper.")]
+Preset = Annotated[str, Option(help="fast, balanced, best or paper.")]
 MaxIter = Annotated[int | None, Option(help="Largest number of iterations.")]
 Seed = Annotated[int, Option(help="Everything random follows from it.")]
 NJobs = Annotated[int, Option(help="Threads; -1 for all processors.")]

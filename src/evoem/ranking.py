@@ -1,4 +1,4 @@
-"""The best few of many."""
+"""The best few of many values."""
 
 from typing import Any
 
@@ -57,7 +57,8 @@ def best_scores(scores, tops, out, r, p):
             value, top = scores[i * GROUPS + j], tops[j]
             tops[j] = value if value > top else top  # `max` minds NaN, and takes three times longer
     for h in range(size - size % GROUPS, size):
-        tops[h % GROUPS] = max(tops[h % GROUPS], scores[h])
+        if scores[h] > tops[h % GROUPS]:
+            tops[h % GROUPS] = scores[h]
     for place in range(out.shape[2]):
         group, top = 0, tops[0]
         for j in range(1, GROUPS):

@@ -235,10 +235,11 @@ def restore(
         small = sketch.small_learner(canonical, *common)
         first = sketch.parameters_from_damaged(small)
         ended = small.learn(sketch.clock_of(clock), 0.0, callback, preview, first)
-        params = sketch.parameters_from_sketch(learner, small, keep_observed)
     if ended in ("callback", "interrupted"):
         learner = sketch.over_all(small, learner)
     else:
+        if settings.start == "sketch":
+            params = sketch.parameters_from_sketch(learner, small, keep_observed)
         ended = learner.learn(clock, tol, callback, preview, params)
     mean, std, near = complete(learner)
     if keep_observed:
