@@ -16,6 +16,8 @@ LAYERS = [
     {"progress"},
     {"report"},
     {"images"},
+    {"tvae"},
+    {"black_box"},
     {"estimators"},
     {"em"},
     {"validation"},
@@ -26,9 +28,10 @@ LAYERS = [
     {"streams"},
     {"compile"},
     {"whole_files"},
+    {"errors"},
 ]
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
-MAY_VALIDATE = {"estimators", "cli", "images", "em"}
+MAY_VALIDATE = {"estimators", "black_box", "tvae", "cli", "images", "em"}
 
 
 def layer_name(path):

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evoem import em, models
+    from evoem.black_box import BlackBox
+    from evoem.errors import LogJointError
     from evoem.estimators import BinarySparseCoding, NoisyOr, SpikeSlabCoding
     from evoem.images.restore import Restoration, denoise, inpaint, restore
 
@@ -14,6 +16,8 @@ __version__ = "0.1.0"
 # the functional core needs no scikit-learn.
 LATE = {
     "BinarySparseCoding": "evoem.estimators",
+    "BlackBox": "evoem.black_box",
+    "LogJointError": "evoem.errors",
     "NoisyOr": "evoem.estimators",
     "SpikeSlabCoding": "evoem.estimators",
     "Restoration": "evoem.images.restore",
@@ -23,6 +27,8 @@ LATE = {
 }
 __all__ = [
     "BinarySparseCoding",
+    "BlackBox",
+    "LogJointError",
     "NoisyOr",
     "Restoration",
     "SpikeSlabCoding",

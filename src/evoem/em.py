@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from evoem import posterior, states, streams, validation
+from evoem.errors import LogJointError
 from evoem.evolution import Evolution
 from evoem.models.base import Mask, Model, Posterior, add_statistics
 
@@ -146,6 +147,16 @@ def map_blocks(work: Callable[[slice], T], part: slice, n_jobs: int) -> Iterator
             raise
 
 
+@contextmanager
+def numbering(rows: range | NDArray[np.int64]) -> Iterator[None]:
+    """An error about a row of those that are worked on names its number among all."""
+    try:
+        yield
+    except LogJointError as error:
+        error.row = int(rows[error.row])
+        raise
+
+
 def chunks(block: slice, n_states: int) -> list[slice]:
     """Rows of a block that are worked on together."""
     size = posterior.rows_at_once(n_states)
@@ -213,6 +224,7 @@ def init(
 
     for _ in map_blocks(draw, slice(0, len(X)), n_jobs):
         pass
+    model.check(params, X, observed, first)
     return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), False, 0, seed)
 
 
@@ -243,16 +255,17 @@ def _e_step(
         for chunk in chunks(block, n_states + evolution.n_bred):
             rows = model.prepare_rows(derived, X[chunk], _pick(observed, chunk))
             kept, log_joints = state.states[chunk], state.log_joints[chunk]
-            improvement = posterior.improve(
-                model,
-                derived,
-                rows,
-                evolution,
-                streams.start(state.seed, state.iteration, state.rows[chunk]),
-                kept,
-                log_joints,
-                state.current,
-            )
+            with numbering(range(chunk.start, chunk.stop)):
+                improvement = posterior.improve(
+                    model,
+                    derived,
+                    rows,
+                    evolution,
+                    streams.start(state.seed, state.iteration, state.rows[chunk]),
+                    kept,
+                    log_joints,
+                    state.current,
+                )
             weights, bounds = posterior.weigh(log_joints)
             model.accumulate(stats, params, derived, rows, Posterior(kept, weights))
             bound += bounds.sum()
@@ -291,7 +304,8 @@ def _over_chunks(
         results = []
         for chunk in chunks(block, kept.shape[1]):
             rows = model.prepare_rows(derived, X[chunk], _pick(observed, chunk))
-            log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
+            with numbering(range(chunk.start, chunk.stop)):
+                log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
             results.append(function(derived, rows, chunk, log_joints))
         return results
 
@@ -483,15 +497,16 @@ def infer(
             for iteration in range(max_iter):
                 some = model.prepare_rows(derived, X[open_rows], _pick(observed, open_rows))
                 kept, log_joints = state.states[open_rows], state.log_joints[open_rows]
-                posterior.improve(
-                    model,
-                    derived,
-                    some,
-                    evolution,
-                    streams.start(seed, iteration, rows[open_rows]),
-                    kept,
-                    log_joints,
-                )
+                with numbering(open_rows):
+                    posterior.improve(
+                        model,
+                        derived,
+                        some,
+                        evolution,
+                        streams.start(seed, iteration, rows[open_rows]),
+                        kept,
+                        log_joints,
+                    )
                 state.states[open_rows], state.log_joints[open_rows] = kept, log_joints
                 found[open_rows] = posterior.weigh(log_joints)[1]
                 recent = np.column_stack([recent[:, 1:], found[open_rows]])

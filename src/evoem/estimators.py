@@ -79,60 +79,38 @@ NOTHING_BEFORE: dict[str, Any] = {
 }
 
 
-class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What the three estimators share."""
+class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What all estimators share; those below it say what their model is."""
 
-    _inits: tuple[str, ...]
-
-    def __init__(
-        self,
-        n_latents: int = 8,
-        *,
-        n_states: int | str | None = None,
-        n_parents: int | None = None,
-        n_children: int | None = None,
-        n_generations: int = 2,
-        parents: str = "fit",
-        mutation: str = "uniform",
-        crossover: bool = False,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        batch_size: int | None = None,
-        init: str | Mapping[str, ArrayLike] = "mean",
-        updates: str = "monotone",
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        callback: Callable[[em.StepInfo], Any] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_latents = n_latents
-        self.n_states = n_states
-        self.n_parents = n_parents
-        self.n_children = n_children
-        self.n_generations = n_generations
-        self.parents = parents
-        self.mutation = mutation
-        self.crossover = crossover
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.init = init
-        self.updates = updates
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.callback = callback
-        self.verbose = verbose
+    n_latents: int
+    n_states: int | str | None
+    n_parents: int | None
+    n_children: int | None
+    n_generations: int
+    parents: str
+    mutation: str
+    crossover: bool
+    max_iter: int
+    tol: float
+    batch_size: int | None
+    warm_start: bool
+    n_jobs: int | None
+    random_state: Any
+    callback: Callable[[em.StepInfo], Any] | None
+    verbose: int
 
     def _make_model(self) -> Model:
         raise TypeError(f"{type(self).__name__} does not say what its model is.")
 
-    def _model_options(self) -> dict[str, Any]:
-        return {
-            "init": self._inits[0] if isinstance(self.init, Mapping) else self.init,
-            "updates": validation.choice("updates", self.updates, ("monotone", "printed")),
-        }
+    def _model_for(self, X: NDArray[np.floating], observed: validation.Mask) -> Model:
+        """The model to fit to these data."""
+        return self._make_model()
+
+    def _initial_params(
+        self, model: Model, X: NDArray[np.floating], observed: validation.Mask
+    ) -> Any:
+        """Parameters to start from; None for those that the model makes."""
+        return None
 
     def _check_parameters(self) -> None:
         """Everything that can be wrong with the parameters, before any data is touched."""
@@ -152,8 +130,6 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         validation.real("tol", self.tol, 0.0)
         if self.batch_size is not None:
             validation.integer("batch_size", self.batch_size, 1)
-        if not isinstance(self.init, Mapping):
-            validation.choice("init", self.init, self._inits)
         validation.boolean("warm_start", self.warm_start)
         validation.integer("verbose", self.verbose, 0)
         validation.callback(self.callback)
@@ -197,7 +173,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self._check_parameters()
         again = self.warm_start and hasattr(self, "state_")
         X, observed = self._read(X, reset=not again, learn=True)
-        model = self._make_model()
+        model = self._model_for(X, observed)
         n_jobs = effective_n_jobs(self.n_jobs)
         state, before = self._start(model, X, observed, n_jobs)
         convergence = em.Convergence(self.tol)
@@ -272,22 +248,19 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self, model: Model, X: NDArray[np.floating], observed: validation.Mask, n_jobs: int
     ) -> tuple[em.EMState, dict[str, Any]]:
         """The state to begin with, and the history of the fit that is continued, if any."""
-        params = None
         if self.warm_start and hasattr(self, "state_"):
             old = self.state_
-            if old.params.components.shape != (self.n_latents, X.shape[1]):
+            n_latents = len(old.params.activation_probs)
+            if n_latents != self.n_latents:
                 raise ValueError(
-                    f"n_latents must stay {len(old.params.components)} with warm_start=True; "
-                    f"got {self.n_latents}."
+                    f"n_latents must stay {n_latents} with warm_start=True; got {self.n_latents}."
                 )
             same_rows = np.array_equal(self._rows_seen, streams.row_keys(X, observed))
             if same_rows and old.states.shape[1] == self._n_states:
                 return old, {**self.history_, "free_energy": self.free_energies_}
             params = old.params
-        elif isinstance(self.init, Mapping):
-            rng = np.random.default_rng(self._seed())
-            defaults = model.initialize(X, observed, self.n_latents, rng)
-            params = validation.given_parameters(defaults, self.init)
+        else:
+            params = self._initial_params(model, X, observed)
         state = em.init(
             model,
             X,
@@ -310,7 +283,7 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def _n_features_out(self) -> int:
-        return len(self.components_)
+        return len(self.activation_probs_)
 
     def _states_of(self, X: NDArray[np.floating], observed: validation.Mask) -> NDArray[np.uint64]:
         """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
@@ -320,7 +293,9 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         match = order[np.minimum(place, len(order) - 1)]
         new = self._rows_seen[match] != keys
         kept = self.state_.states[match]
-        if new.any():
+        if not new.any():
+            return kept
+        with em.numbering(np.flatnonzero(new)):
             kept[new] = em.infer(
                 self._make_model(),
                 X[new],
@@ -422,7 +397,74 @@ class _EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return tags
 
 
-class NoisyOr(_EEMEstimator):
+class _BuiltInEstimator(EEMEstimator):
+    """What the three models of the paper share."""
+
+    _inits: tuple[str, ...]
+
+    def __init__(
+        self,
+        n_latents: int = 8,
+        *,
+        n_states: int | str | None = None,
+        n_parents: int | None = None,
+        n_children: int | None = None,
+        n_generations: int = 2,
+        parents: str = "fit",
+        mutation: str = "uniform",
+        crossover: bool = False,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        batch_size: int | None = None,
+        init: str | Mapping[str, ArrayLike] = "mean",
+        updates: str = "monotone",
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callback: Callable[[em.StepInfo], Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_latents = n_latents
+        self.n_states = n_states
+        self.n_parents = n_parents
+        self.n_children = n_children
+        self.n_generations = n_generations
+        self.parents = parents
+        self.mutation = mutation
+        self.crossover = crossover
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.init = init
+        self.updates = updates
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def _model_options(self) -> dict[str, Any]:
+        return {
+            "init": self._inits[0] if isinstance(self.init, Mapping) else self.init,
+            "updates": validation.choice("updates", self.updates, ("monotone", "printed")),
+        }
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not isinstance(self.init, Mapping):
+            validation.choice("init", self.init, self._inits)
+
+    def _initial_params(
+        self, model: Model, X: NDArray[np.floating], observed: validation.Mask
+    ) -> Any:
+        if not isinstance(self.init, Mapping):
+            return None
+        rng = np.random.default_rng(self._seed())
+        defaults = model.initialize(X, observed, self.n_latents, rng)
+        return validation.given_parameters(defaults, self.init)
+
+
+class NoisyOr(_BuiltInEstimator):
     """Noisy-OR Bayes net: binary data, each on-value caused by at least one active latent.
 
     Parameters
@@ -524,7 +566,7 @@ class NoisyOr(_EEMEstimator):
         return X
 
 
-class BinarySparseCoding(_EEMEstimator):
+class BinarySparseCoding(_BuiltInEstimator):
     """Binary sparse coding: data are sums of dictionary entries that are on or off, plus noise.
 
     Parameters
@@ -562,7 +604,7 @@ class BinarySparseCoding(_EEMEstimator):
         return BinarySparseCodingModel(**self._model_options())
 
 
-class SpikeSlabCoding(_EEMEstimator):
+class SpikeSlabCoding(_BuiltInEstimator):
     """Spike-and-slab sparse coding: few dictionary entries are active, each with an amplitude.
 
     Parameters

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem.compile import kernel
+from evoem.errors import LogJointError
 from evoem.evolution import Breeding, Evolution, Pool, breed
 from evoem.models.base import Model
 from evoem.ranking import kth_largest
-from evoem.states import Population, States, copy
+from evoem.states import Population, States, copy, unpack
 
 # Rows are worked on a few at a time, so that what they need stays in the processor's cache.
 STATES_AT_ONCE = 120_000
@@ -82,9 +83,9 @@ def keep_best(pool: Pool, states: States, log_joints: NDArray[np.float64]) -> in
         row = -1 - replaced
         values = pool.log_joints[row, : pool.sizes[row]]
         wrong = int(np.flatnonzero(~(values < np.inf))[0])
-        raise FloatingPointError(
-            f"log_joints must be finite or -inf; got {values[wrong]} for the state of words "
-            f"{pool.states[row, wrong].tolist()}."
+        active = np.flatnonzero(unpack(pool.states[row, wrong], 64 * pool.states.shape[2]))
+        raise LogJointError(
+            f"log_joints must be finite or -inf; got {values[wrong]}", row, active.tolist()
         )
     return replaced
 

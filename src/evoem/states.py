@@ -156,6 +156,16 @@ def unpack(packed: States, n_latents: int) -> NDArray[np.bool_]:
     return out
 
 
+@kernel
+def add_weighted(states, weights, out):
+    """Add the weighted states of each row to its `out` (n_rows, n_latents)."""
+    active = np.empty(out.shape[1] + 1, np.int64)
+    for r in range(states.shape[0]):
+        for m in range(states.shape[1]):
+            for i in range(active_latents(states, r, m, active)):
+                out[r, active[i]] += weights[r, m]
+
+
 def enumerate_all(n_latents: int) -> States:
     """All 2**n_latents states, packed."""
     return np.arange(2**n_latents, dtype=np.uint64)[:, None]

@@ -51,7 +51,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from evoem.ranking import rank_inactive
-from evoem.states import Genomes, Population, States, pack, unpack
+from evoem.states import Genomes, Population, States, add_weighted, pack, unpack
 
 Mask = NDArray[np.bool_] | None
 
@@ -157,6 +157,11 @@ class Model(ABC):
         """
         return rank_inactive(self.flip_gains(derived, rows, genomes), genomes, n_best)
 
+    def check(  # noqa: B027 - most models need no check
+        self, params: Any, X: NDArray[np.floating], observed: Mask, states: States
+    ) -> None:
+        """Refuse a model that cannot be used, before the first iteration with these states."""
+
     def initialize(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
     ) -> Any:
@@ -186,8 +191,10 @@ class Model(ABC):
     def codes(
         self, params: Any, derived: Any, rows: Any, posterior: Posterior
     ) -> NDArray[np.float64]:
-        """Posterior mean of the latents of a block of rows."""
-        raise self._undefined("codes")
+        """Posterior mean of the latents of a block of rows; by default of the states."""
+        out = np.zeros((len(posterior.states), self.n_latents(derived)))
+        add_weighted(*posterior, out)
+        return out
 
     def sample(
         self, params: Any, n: int, rng: np.random.Generator
@@ -228,9 +235,15 @@ class Model(ABC):
 
 
 def add_statistics(total: Any, more: Any) -> None:
-    """Add a NamedTuple of statistics to another in place, field by field."""
+    """Add a NamedTuple of statistics to another in place, field by field; dicts by name."""
     if isinstance(total, np.ndarray):
         total += more
+    elif isinstance(total, dict):
+        for name, value in more.items():
+            if name in total:
+                add_statistics(total[name], value)
+            else:
+                total[name] = value.copy()
     else:
         for mine, other in zip(total, more, strict=True):
             add_statistics(mine, other)

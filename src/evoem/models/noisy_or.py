@@ -187,15 +187,6 @@ def _reconstruct(off, states, weights, mean, variance):
             variance[r, d] = max(variance[r, d] - mean[r, d] ** 2, 0.0)
 
 
-@kernel
-def _codes(states, weights, out):
-    active = np.empty(out.shape[1] + 1, np.int64)
-    for r in range(states.shape[0]):
-        for m in range(states.shape[1]):
-            for i in range(active_latents(states, r, m, active)):
-                out[r, active[i]] += weights[r, m]
-
-
 class NoisyOrModel(Model):
     """Noisy-OR behind the model contract.
 
@@ -319,8 +310,7 @@ class NoisyOrModel(Model):
         self, params: NoisyOrParams, derived: Derived, rows: Rows, posterior: Posterior
     ) -> NDArray[np.float64]:
         """Posterior mean of s."""
-        out = np.zeros((len(rows.n_on), len(derived.off)))
-        _codes(*posterior, out)
+        out = super().codes(params, derived, rows, posterior)
         unseen = nothing_observed(rows.observed)
         if len(unseen):
             out[unseen] = self.prior(params).codes

@@ -1,0 +1,27 @@
+"""What can be wrong with a model, told in the user's terms."""
+
+
+class LogJointError(ValueError):
+    """A log-joint is not a number that EM can use; names the row and the state.
+
+    `row` counts from the first row of the block that was worked on, until whoever knows where that
+    block lies in the data corrects it.
+    """
+
+    def __init__(self, reason: str, row: int, active: list[int]) -> None:
+        super().__init__(reason, row, active)
+        self.reason = reason
+        self.row = row
+        self.active = active
+
+    def __str__(self) -> str:
+        return f"{self.reason}, for row {self.row} and the state of active latents {self.active}."
+
+
+class MissingExtra(ImportError):
+    """An optional package is not installed; names the extra that brings it."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package} must be installed for this: pip install 'evoem[{extra}]'; it is not."
+        )

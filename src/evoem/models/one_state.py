@@ -1,0 +1,155 @@
+"""A user's `log_joint(params, x, observed, state)` of one row and one state, compiled by Numba.
+
+Compiled, it becomes a part of a kernel that goes through all states of a block of rows: nothing is
+called back. In plain Python it is called for each of them.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
+from numpy.typing import DTypeLike, NDArray
+
+from evoem.compile import OPTIONS, inlined
+from evoem.errors import LogJointError
+from evoem.models import parameters
+from evoem.models.base import Mask
+from evoem.states import Population, active_latents, unpack
+
+
+class OneStateRows(NamedTuple):
+    """A block of rows."""
+
+    X: NDArray[np.floating]
+    observed: NDArray[np.bool_]
+
+    def some(self, part: slice) -> "OneStateRows":
+        """A part of them."""
+        return OneStateRows(self.X[part], self.observed[part])
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """What was observed."""
+        return self.observed
+
+
+@inlined
+def _set_active(state, active, k, value):
+    for i in range(k):
+        state[active[i]] = value
+
+
+def _over_states(log_joint: Any) -> Any:
+    """A kernel that calls a compiled log-joint for every state of every row."""
+
+    def log_joints(params, X, observed, n_latents, states, out, starts, stops):
+        active = np.empty(n_latents + 1, np.int64)
+        # A whole number of words, so that `active` below may read it by words.
+        state = np.zeros((n_latents + 7) // 8 * 8, np.bool_)[:n_latents]
+        for r in range(states.shape[0]):
+            x, seen = X[r], observed[r]
+            for m in range(starts[r], stops[r]):
+                k = active_latents(states, r, m, active)
+                _set_active(state, active, k, True)
+                out[r, m] = log_joint(params, x, seen, state)
+                _set_active(state, active, k, False)
+
+    return numba.njit(**OPTIONS)(log_joints)
+
+
+@lru_cache(maxsize=32)
+def _compiled(function: Callable[..., Any]) -> tuple[Any, Any]:
+    """A function and its kernel; nothing is compiled before its first call."""
+    ready = isinstance(function, Dispatcher)
+    log_joint = function if ready else numba.njit(**OPTIONS)(function)
+    return log_joint, _over_states(log_joint)
+
+
+def _reason(error: NumbaError, function: Callable[..., Any]) -> str:
+    """Which line does not compile, and why, out of Numba's pages."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    file = inspect.getsourcefile(function)
+    places = [int(line) for name, line in re.findall(r'File "(.*?)", line (\d+)', text)
+              if file and file.endswith(name.removeprefix("../"))]  # fmt: skip
+    lines = [line.strip(" -") for line in text.splitlines()]
+    skipped = ("Failed in", "File ", "During:", "<source", "There are", "def ")
+    why = next((line for line in lines if line and not line.startswith(skipped)), text)
+    if not places:
+        return why
+    lines_of_function, first = inspect.getsourcelines(function)
+    number = places[-1]
+    within = 0 <= number - first < len(lines_of_function)
+    source = lines_of_function[number - first].strip() if within else ""
+    return f"line {number}{f' ({source})' if source else ''}: {why}"
+
+
+class OneState:
+    """Evaluates a log-joint of one state."""
+
+    def __init__(self, function: Callable[..., Any], compiled: bool) -> None:
+        self.function = function
+        self.compiled = compiled
+        if compiled:
+            self._log_joint, self._kernel = _compiled(function)
+
+    def __reduce__(self) -> Any:  # compiled code is made again where it is needed
+        return OneState, (self.function, self.compiled)
+
+    def prepare(self, template: Any, values: parameters.Values, dtype: DTypeLike) -> Any:
+        """Parameters as the user's function is given them."""
+
+        def make(name: str) -> Any:
+            return np.ascontiguousarray(values[name]) if values[name].ndim else values[name][()]
+
+        return parameters.rebuild(template, make, for_numba=True)
+
+    def rows(self, X: NDArray[np.floating], observed: Mask) -> OneStateRows:
+        """Rows as the user's function is given them, one by one."""
+        return OneStateRows(X, np.ones(X.shape, np.bool_) if observed is None else observed)
+
+    def compile(self, params: Any, rows: OneStateRows, n_latents: int) -> None:
+        """Make sure that the function compiles and returns a real number."""
+        if not self.compiled:
+            return
+        function = getattr(self._log_joint, "py_func", self.function)
+        state = np.zeros(n_latents, np.bool_)
+        types = tuple(map(numba.typeof, (params, rows.X[0], rows.observed[0], state)))
+        try:
+            self._log_joint.compile(types)
+        except NumbaError as error:
+            raise TypeError(
+                "log_joint must compile with Numba, or be run as plain Python by compiled=False; "
+                f"{_reason(error, function)}"
+            ) from error
+        result = self._log_joint.overloads[types].signature.return_type
+        if not isinstance(result, numba.types.Float | numba.types.Integer | numba.types.Boolean):
+            raise LogJointError(f"log_joint must return a real number; it returns {result}", 0, [])
+
+    def evaluate(
+        self, params: Any, rows: OneStateRows, n_latents: int, population: Population
+    ) -> None:
+        """Fill in `population.log_joints`."""
+        if self.compiled:
+            self._kernel(params, *rows, n_latents, *population)
+            return
+        states, out, starts, stops = population
+        for r, (x, observed) in enumerate(zip(*rows, strict=True)):
+            dense = unpack(states[r, starts[r] : stops[r]], n_latents)
+            for m, state in enumerate(dense):
+                value = self.function(params, x, observed, state)
+                out[r, starts[r] + m] = _real(value, r, state)
+
+
+def _real(value: Any, row: int, state: NDArray[np.bool_]) -> float:
+    array = np.asarray(value)
+    if array.ndim == 0 and array.dtype.kind in "fiub":
+        return float(array)
+    what = f"the shape {array.shape}" if array.ndim else repr(value)
+    active = np.flatnonzero(state).tolist()
+    raise LogJointError(f"log_joint must return a real number; got {what}", row, active)
