@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AUTOGRAD := $(VENV)/.autograd
 
 .PHONY: help demo bars test lint benchmark clean
 
@@ -23,6 +24,11 @@ $(READY): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# PyTorch and JAX are large, and nothing but tests of models written in them needs them.
+$(AUTOGRAD): $(READY) requirements-autograd.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-autograd.txt
+	@touch $@
+
 demo: $(READY)
 	$(BIN)/evoem demo --force
 
@@ -34,7 +40,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+test: lint $(AUTOGRAD)
 	$(BIN)/pytest
 
 benchmark: $(READY)
