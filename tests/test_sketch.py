@@ -1,5 +1,7 @@
 """Learning that starts from a sketch of the image."""
 
+import time
+
 import numpy as np
 import pytest
 from test_restore import GREY, SMALL, TINY, assert_same, holes_at, noisy, picture
@@ -190,9 +192,12 @@ def test_of_a_large_image_the_window_where_most_happens_is_sketched(monkeypatch,
     assert np.abs(early.image - 100)[quiet].max() < 5
 
 
-def test_a_sketch_takes_a_share_of_a_limited_time():
-    assert sketch.clock_of(Clock(3.0, None)) == Clock(3.0, None)
-    assert sketch.clock_of(Clock(3.0, 100.0)) == Clock(3.0, 20.0)
+def test_a_part_of_a_run_takes_a_share_of_what_is_left_of_a_limited_time():
+    assert Clock(3.0, None).part(0.2) == Clock(3.0, None)
+    started = time.perf_counter() - 50.0
+    part = Clock(started, 100.0).part(0.2)
+    assert part.started == started
+    assert part.limit == pytest.approx(60.0, abs=1.0)
 
 
 def test_the_start_must_be_known():

@@ -51,8 +51,8 @@ class Job:
     output: Annotated[Path, Option("--output", "-o", help="File for the restored picture.")]
     model: Annotated[str, Option(help="es3c (spike-and-slab) or ebsc (binary).")] = "es3c"
     preset: Preset = "balanced"
-    patch_size: Annotated[int | None, Option(help="Width of the patches.")] = None
-    n_latents: Annotated[int | None, Option(help="Size of the dictionary.")] = None
+    patch_size: Annotated[list[int] | None, Option(help="Width of the patches.")] = None
+    n_latents: Annotated[list[int] | None, Option(help="Size of the dictionary.")] = None
     n_states: Annotated[int | None, Option(help="States kept per patch.")] = None
     n_parents: Annotated[int | None, Option(help="States that have children.")] = None
     n_children: Annotated[int | None, Option(help="Children of each parent.")] = None
@@ -66,6 +66,11 @@ class Job:
     time_limit: Annotated[float | None, Option(help="Seconds for the whole run.")] = None
     stride: Annotated[int | None, Option(help="Steps between patches.")] = None
     merge: Annotated[str | None, Option(help="Weigh patches by mean, centre or variance.")] = None
+    select: Annotated[
+        str | None,
+        Option(help="heldout: choose iterations, and among several --patch-size or --n-latents."),
+    ] = None
+    restarts: Annotated[int, Option(help="Seeds that --select chooses from.")] = 1
     seed: Seed = 0
     n_jobs: NJobs = -1
     memory: Annotated[str | None, Option(help="Bytes for patches, such as 500M or 4G.")] = None
@@ -236,6 +241,9 @@ def restore_options(job: Job) -> dict[str, Any]:
     from evoem.images.restore import Options
 
     options = {name: value for name, value in vars(job).items() if name in Options.__annotations__}
+    for name in ("patch_size", "n_latents"):
+        if options[name] is not None and len(options[name]) == 1:
+            (options[name],) = options[name]
     return options | {"memory": None if job.memory is None else n_bytes(job.memory)}
 
 

@@ -120,10 +120,10 @@ def line(progress: Progress, number: int, n_slices: int) -> str:
     """Where a run stands, what matters most first: narrow terminals cut the end off."""
     left = progress.seconds_left
     left += (n_slices - number - 1) * (progress.seconds + progress.seconds_left)
-    sketch = progress.stage == "sketch"  # after which most of the work is still to come
+    learning = progress.stage == "learning"  # before that, most of the work is still to come
     parts = [
-        f"{'sketch' if sketch else 'iteration'} {progress.iteration}/{progress.max_iter}",
-        *([] if sketch else [f"{timedelta(seconds=round(left))} left"]),
+        f"{'iteration' if learning else progress.stage} {progress.iteration}/{progress.max_iter}",
+        *([f"{timedelta(seconds=round(left))} left"] if learning else []),
         f"noise {progress.noise_level:.4g}",
         f"bound {progress.free_energy:.2f}",
         f"active {progress.active:.1f}",
@@ -205,6 +205,11 @@ def record(results: Sequence[Restoration], picture: Picture, found: Scores) -> d
             "iterations": len(result.free_energies),
             "seconds": result.seconds,
             "ended": result.ended,
+            **(
+                {"selection": [score._asdict() for score in result.selection]}
+                if result.selection
+                else {}
+            ),
             # Of a slice, the settings may depend on the holes in it.
             **({"settings": result.settings} if picture.stack else {}),
         }

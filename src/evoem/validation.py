@@ -1,6 +1,6 @@
 """The only place that raises about arguments: one sentence with name, rule and value."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -45,6 +45,25 @@ def choice(name: str, value: Any, options: Collection[str]) -> str:
         return value
     listed = ", ".join(map(repr, options))
     raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
+
+
+def candidates(name: str, value: Any, select: str | None) -> tuple[int, ...]:
+    """A positive integer, or with a rule to select by any number of them."""
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    if not listed and not (isinstance(value, np.ndarray) and value.ndim == 1):
+        return (integer(name, value, 1),)
+    if select is None:
+        raise ValueError(f"{name} must be one integer unless select is given; got {value!r}.")
+    if len(value) == 0:
+        raise ValueError(f"{name} must have something to select from; got {value!r}.")
+    return tuple(integer(f"{name}'s entries", entry, 1) for entry in value)
+
+
+def restarts(value: Any, select: str | None) -> None:
+    """Refuse seeds that there is no rule to select from."""
+    integer("restarts", value, 1)
+    if value > 1 and select is None:
+        raise ValueError(f"restarts must be 1 unless select is given; got {value!r}.")
 
 
 def jobs(value: Any) -> None:

@@ -21,6 +21,7 @@ class Canonical(NamedTuple):
 
     values: NDArray[np.float32]  # (rows, columns, channels), zero where nothing was observed
     observed: NDArray[np.bool_] | None  # of the same shape; None if everything was
+    observed_as_given: NDArray[np.bool_] | None  # with what `without` has taken from the above
     offset: float  # was subtracted,
     scale: float  # and this divided by
     image: NDArray[Any]  # as given
@@ -51,7 +52,14 @@ def read(
     values = np.where(missing, 0.0, (values - offset) / scale)
     observed = ~missing if missing.any() else None
     return Canonical(
-        values.astype(np.float32), observed, offset, scale, given, channel_axis, kept_alpha
+        values.astype(np.float32),
+        observed,
+        observed,
+        offset,
+        scale,
+        given,
+        channel_axis,
+        kept_alpha,
     )
 
 
@@ -71,6 +79,24 @@ def centred(canonical: Canonical) -> Canonical:
     mean = float(canonical.values.mean(dtype=np.float64, where=seen))
     values = np.where(seen, canonical.values - mean, 0.0).astype(np.float32)
     return canonical._replace(values=values, offset=canonical.offset + canonical.scale * mean)
+
+
+def window(canonical: Canonical, place: tuple[slice, slice]) -> Canonical:
+    """A part of the image, of the same offset and scale."""
+    masks = (canonical.observed, canonical.observed_as_given)
+    observed, as_given = (None if mask is None else mask[place] for mask in masks)
+    values = canonical.values[place]
+    return canonical._replace(values=values, observed=observed, observed_as_given=as_given)
+
+
+def without(canonical: Canonical, held_out: NDArray[np.bool_]) -> Canonical:
+    """The same image as if these values were missing too.
+
+    How it is to be learnt and restored is still decided by what is missing of it as given.
+    """
+    left = ~held_out if canonical.observed is None else canonical.observed & ~held_out
+    values = np.where(left, canonical.values, np.float32(0.0))
+    return canonical._replace(values=values, observed=left)
 
 
 def is_constant(canonical: Canonical) -> bool:
@@ -139,7 +165,7 @@ def write(canonical: Canonical, values: NDArray[np.float64], keep_observed: bool
     restored = restored.astype(image.dtype)
     if keep_observed:
         own = _channels_last(image, canonical.channel_axis)[..., : restored.shape[2]]
-        seen = True if canonical.observed is None else canonical.observed
+        seen = True if canonical.observed_as_given is None else canonical.observed_as_given
         restored = np.where(seen, own, restored)
     return layout(canonical, restored, canonical.alpha).astype(image.dtype, copy=False)
 

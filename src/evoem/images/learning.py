@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from evoem import em, states, validation
 from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
+from evoem.evolution import Evolution
 from evoem.images import patches
 from evoem.images.arrays import Canonical
 from evoem.images.presets import Settings
@@ -53,8 +54,16 @@ class Progress(NamedTuple):
     seconds: float  # since the start
     seconds_left: float  # at most
     params: Any
-    stage: str  # "sketch" or "learning"
+    stage: str  # "selecting", "sketch" or "learning"
     restored: Callable[[], NDArray[Any]]  # the image as it would be returned now; takes a while
+
+
+class Learnt(NamedTuple):
+    """What was learnt, without the patches and their states, which take much memory."""
+
+    params: Any
+    infos: list[em.StepInfo]
+    n_patches: int  # that it was learnt from
 
 
 class Clock(NamedTuple):
@@ -72,6 +81,13 @@ class Clock(NamedTuple):
         """Until the limit."""
         return np.inf if self.limit is None else self.limit - self.seconds
 
+    def part(self, share: float) -> "Clock":
+        """A clock for what is done next, which may take this share of what is left."""
+        if self.limit is None:
+            return self
+        seconds = self.seconds
+        return self._replace(limit=seconds + share * (self.limit - seconds))
+
 
 def make_model(name: str, learn_slab: bool) -> LinearModel:
     """The model behind a name; the slab is fixed where something is missing (section 4.3)."""
@@ -86,6 +102,33 @@ def bytes_per_patch(settings: Settings, n_pixels: int, masked: bool) -> int:
     """Memory of a patch, its mask and its states with their log-joints."""
     state = 8 * states.n_words(settings.n_latents) + 8
     return n_pixels * (4 + masked) + settings.n_states * state + 8
+
+
+def evolution_of(settings: Settings) -> Evolution:
+    """The search for states, checked."""
+    return validation.evolution(
+        n_latents=settings.n_latents,
+        n_states=validation.n_states(settings.n_states, settings.n_latents),
+        n_parents=settings.n_parents,
+        n_children=settings.n_children,
+        n_generations=settings.n_generations,
+        parents=settings.parents,
+        mutation=settings.mutation,
+        crossover=False,
+    )
+
+
+def room_for(canonical: Canonical, places: patches.Grid, settings: Settings, memory: int) -> int:
+    """Number of patches that fit into so many bytes, beside what the image takes."""
+    masked = canonical.observed is not None
+    reserved = min(memory // 2, BYTES_PER_VALUE * canonical.values.size)
+    room = (memory - reserved) // bytes_per_patch(settings, places.n_pixels, masked)
+    if room < settings.n_latents:
+        raise ValueError(
+            f"memory must hold {settings.n_latents} patches of these settings; got {memory} "
+            f"bytes, enough for {room}."
+        )
+    return room
 
 
 class Learner:
@@ -111,30 +154,15 @@ class Learner:
         self.settings = settings
         self.seed = seed
         self.n_jobs = n_jobs
-        self.model = make_model(model, learn_slab=canonical.observed is None)
-        self.evolution = validation.evolution(
-            n_latents=settings.n_latents,
-            n_states=validation.n_states(settings.n_states, settings.n_latents),
-            n_parents=settings.n_parents,
-            n_children=settings.n_children,
-            n_generations=settings.n_generations,
-            parents=settings.parents,
-            mutation=settings.mutation,
-            crossover=False,
-        )
-        masked = canonical.observed is not None
-        reserved = min(memory // 2, BYTES_PER_VALUE * canonical.values.size)
-        room = (memory - reserved) // bytes_per_patch(settings, places.n_pixels, masked)
-        if room < settings.n_latents:
-            raise ValueError(
-                f"memory must hold {settings.n_latents} patches of these settings; got {memory} "
-                f"bytes, enough for {room}."
-            )
+        self.model = make_model(model, learn_slab=canonical.observed_as_given is None)
+        self.evolution = evolution_of(settings)
+        room = room_for(canonical, places, settings, memory)
         learnt = min(room, MOST_LEARNT if most is None else most, places.n_patches)
         self.learnt_all = learnt == places.n_patches
         # In random order, so that mini-batches are alike.
         self.numbers = np.random.default_rng(seed).permutation(places.n_patches)[:learnt]
         self.X, self.observed = self.cut(self.numbers)
+        self.n_learnt = learnt
         self.infos: list[em.StepInfo] = []
         self.search_steps = SEARCH_STEPS
         self.stage = stage
@@ -180,19 +208,20 @@ class Learner:
             self.search_steps = max(FEWEST_SEARCH_STEPS, int(steps))
         return ended
 
-    def adopt(self, other: "Learner") -> None:
+    def adopt(self, learnt: Learnt, search_steps: int) -> None:
         """Take what another one learnt, from other patches of the image."""
         self.state = em.init(
             self.model,
             self.X,
             n_states=self.settings.n_states,
-            params=other.params,
+            params=learnt.params,
             observed=self.observed,
             seed=self.seed,
             n_jobs=self.n_jobs,
         )
-        self.infos = other.infos
-        self.search_steps = other.search_steps
+        self.infos = learnt.infos
+        self.n_learnt = learnt.n_patches
+        self.search_steps = search_steps
 
     def _iterate(
         self,
@@ -200,6 +229,7 @@ class Learner:
         convergence: em.Convergence,
         callback: Callable[[Progress], Any] | None,
     ) -> str:
+        allowed = clock.left()
         for _ in range(self.settings.max_iter):
             self.state, info = em.step(
                 self.model,
@@ -216,7 +246,7 @@ class Learner:
             if convergence.tol > 0 and convergence([info.free_energy for info in self.infos]):
                 return "converged"
             if clock.limit is not None:
-                reserved = min(self.closing_seconds(), clock.limit / 2)
+                reserved = min(self.closing_seconds(), allowed / 2)
                 if clock.left() < info.seconds + reserved:
                     return "time_limit"
         return "max_iter"
@@ -226,6 +256,11 @@ class Learner:
         """Rows of a mini-batch."""
         n_parts = self.settings.n_parts
         return -(-len(self.X) // n_parts) if n_parts > 1 else None
+
+    @property
+    def learnt(self) -> Learnt:
+        """What another one may adopt."""
+        return Learnt(self.params, self.infos.copy(), self.n_learnt)
 
     @property
     def params(self) -> Any:
@@ -351,17 +386,19 @@ class Learner:
         return np.where(as_given, given.values, drawn)
 
     def reconstruct(
-        self, merge: str
+        self, merge: str, learnt_only: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Mean and standard deviation of each value, and whether any patch saw something near it.
 
-        The standard deviation is that of the mixture of what all patches say about a value.
+        The standard deviation is that of the mixture of what all patches say about a value. With
+        `learnt_only`, patches that were not learnt from say nothing, and values that lie in no
+        others are NaN: that spares searching for their states.
         """
         canvas, squares, seen = (patches.Canvas(self.places) for _ in range(3))
         kind = "mean" if merge == "variance" else merge
         window = patches.window(self.places.patch, kind, self.places.shape[2])
         floor = VARIANCE_FLOOR * self.noise_level**2 + np.finfo(float).tiny
-        for numbers, X, observed, kept in self.blocks():
+        for numbers, X, observed, kept in self.learnt_blocks() if learnt_only else self.blocks():
             mean, variance = self.estimate(X, observed, kept)
             weights = np.broadcast_to(window, mean.shape)
             if merge == "variance":

@@ -1,8 +1,9 @@
 """Restore an image from nothing but that image: arrays in, arrays out."""
 
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
@@ -11,12 +12,16 @@ from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 
 from evoem import validation
-from evoem.images import arrays, holes, patches, sketch
-from evoem.images.learning import Clock, Learner, Progress
+from evoem.images import arrays, patches
+from evoem.images.arrays import Canonical
+from evoem.images.learning import Clock, Progress
 from evoem.images.presets import PRESETS, STARTS, settings_for, stride_for
+from evoem.images.run import Plan, Run
+from evoem.images.selection import SELECTS, Score, Selection, select_plan
 
 MODELS = ("es3c", "ebsc")
 MERGES = ("mean", "centre", "variance")
+N_SEEDS = 2**32
 
 
 class Options(TypedDict, total=False):
@@ -26,8 +31,8 @@ class Options(TypedDict, total=False):
     alpha: bool
     model: str
     preset: str
-    patch_size: int | None
-    n_latents: int | None
+    patch_size: int | Sequence[int] | None
+    n_latents: int | Sequence[int] | None
     n_states: int | None
     n_parents: int | None
     n_children: int | None
@@ -42,6 +47,8 @@ class Options(TypedDict, total=False):
     stride: int | None
     merge: str | None
     memory: int | None
+    select: str | None
+    restarts: int
     seed: int
     n_jobs: int | None
     callback: Callable[[Progress], Any] | None
@@ -62,6 +69,7 @@ class Restoration:
     seconds: float
     ended: str  # "converged", "max_iter", "time_limit", "callback" or "interrupted"
     notes: tuple[str, ...]  # what the reader of the result should know
+    selection: tuple[Score, ...] = ()  # what was chosen from, with `select`
 
 
 def restore(
@@ -73,8 +81,8 @@ def restore(
     alpha: bool = True,
     model: str = "es3c",
     preset: str = "balanced",
-    patch_size: int | None = None,
-    n_latents: int | None = None,
+    patch_size: int | Sequence[int] | None = None,
+    n_latents: int | Sequence[int] | None = None,
     n_states: int | None = None,
     n_parents: int | None = None,
     n_children: int | None = None,
@@ -89,6 +97,8 @@ def restore(
     stride: int | None = None,
     merge: str | None = None,
     memory: int | None = None,
+    select: str | None = None,
+    restarts: int = 1,
     seed: int = 0,
     n_jobs: int | None = -1,
     callback: Callable[[Progress], Any] | None = None,
@@ -140,6 +150,12 @@ def restore(
         Bytes that may be taken, up to some hundred millions of the program's own; by default half
         of what the machine has. If patches and their states do not fit, or are very many, the
         model learns from a random choice of patches, and the image is restored block by block.
+    select : {"heldout"}, optional
+        Choose the number of iterations, up to `max_iter`, by how well a random fiftieth of the
+        observed values is predicted from the others, and learn again from all of them. `patch_size`
+        and `n_latents` may then be sequences, of which the best combination is chosen.
+    restarts : int
+        With `select`, as many seeds to choose from: `seed` and those that follow.
     seed : int
         Everything random follows from it.
     n_jobs : int or None
@@ -153,14 +169,23 @@ def restore(
     validation.boolean("alpha", alpha)
     validation.choice("model", model, MODELS)
     validation.choice("preset", preset, PRESETS)
-    if merge is not None:
-        validation.choice("merge", merge, MERGES)
-    validation.integer("seed", seed, 0, 2**32 - 1)
+    for name, value, known in (
+        ("merge", merge, MERGES),
+        ("start", start, STARTS),
+        ("select", select, SELECTS),
+    ):
+        if value is not None:
+            validation.choice(name, value, known)
+    validation.integer("seed", seed, 0, N_SEEDS - 1)
+    validation.restarts(restarts, select)
     validation.jobs(n_jobs)
     validation.callback(callback)
-    given = {
-        "patch_size": patch_size,
-        "n_latents": n_latents,
+    candidates = {
+        name: validation.candidates(name, value, select)
+        for name, value in (("patch_size", patch_size), ("n_latents", n_latents))
+        if value is not None
+    }
+    counts = {
         "n_states": n_states,
         "n_parents": n_parents,
         "n_children": n_children,
@@ -168,111 +193,114 @@ def restore(
         "n_parts": n_parts,
         "max_iter": max_iter,
     }
-    for name, value in given.items():
-        if value is not None:
-            validation.integer(name, value, 1)
-    if stride is not None:
-        validation.integer("stride", stride, 1)
+    for name, count in (counts | {"stride": stride, "memory": memory}).items():
+        if count is not None:
+            validation.integer(name, count, 1)
     validation.real("tol", tol, 0.0)
     if time_limit is not None:
         validation.real("time_limit", time_limit, 0.0)
-    if memory is not None:
-        validation.integer("memory", memory, 1)
     canonical = arrays.read(image, mask, channel_axis, alpha)
-    explicit: dict[str, Any] = {k: value for k, value in given.items() if value is not None}
-    if start is not None:
-        validation.choice("start", start, STARTS)
-    chosen = {"parents": parents, "mutation": mutation, "start": start}
-    explicit |= {name: value for name, value in chosen.items() if value is not None}
-    shape = canonical.values.shape
-    settings = settings_for(preset, explicit, shape, canonical.observed)
-    if settings.start == "sketch":
-        canonical = arrays.centred(canonical)
+    given = counts | {"parents": parents, "mutation": mutation, "start": start}
+    explicit = {name: value for name, value in given.items() if value is not None}
     if merge is None:
         merge = "variance" if canonical.observed is None else "centre"
-    stride = stride_for(shape, settings.patch_size) if stride is None else stride
+    plans = plans_for(
+        canonical,
+        explicit,
+        candidates,
+        stride,
+        preset=preset,
+        model=model,
+        merge=merge,
+        tol=tol,
+        keep_observed=keep_observed,
+        n_jobs=effective_n_jobs(n_jobs),
+        memory=machine_memory() // 2 if memory is None else memory,
+        seeds=[(seed + number) % N_SEEDS for number in range(restarts)],
+    )
     clock = Clock(started, time_limit)
-    places = patches.grid(shape, settings.patch_size, stride)
-    used = {
-        "model": model,
-        "preset": preset,
-        **settings._asdict(),
-        "tol": tol,
-        "time_limit": time_limit,
-        "stride": stride,
-        "merge": merge,
-        "seed": seed,
-    }
     if arrays.is_constant(canonical):
-        constant = np.zeros(places.shape)
-        return Restoration(
-            arrays.write(canonical, constant, keep_observed),
-            arrays.layout(canonical, constant),
-            0.0,
-            np.empty(0),
-            None,
-            canonical.offset,
-            canonical.scale,
-            used,
-            clock.seconds,
-            "converged",
-            ("The image is constant: there was nothing to learn.",),
-        )
-    room = machine_memory() // 2 if memory is None else memory
-    common = (model, seed, effective_n_jobs(n_jobs), room)
-
-    def complete(learner: Learner) -> tuple[NDArray[np.float64], Any, NDArray[np.bool_]]:
-        mean, std, near = learner.reconstruct(merge)
-        return mean if near.all() else holes.fill(learner, mean, near), std, near
-
-    def preview(current: Learner) -> NDArray[Any]:
-        mean, _, _ = complete(sketch.over_all(current, learner))
-        return arrays.write(canonical, mean, keep_observed)
-
-    learner = Learner(canonical, places, settings, *common)
-    params, ended = None, ""
-    if settings.start == "sketch":
-        small = sketch.small_learner(canonical, *common)
-        first = sketch.parameters_from_damaged(small)
-        ended = small.learn(sketch.clock_of(clock), 0.0, callback, preview, first)
-    if ended in ("callback", "interrupted"):
-        learner = sketch.over_all(small, learner)
-    else:
-        if settings.start == "sketch":
-            params = sketch.parameters_from_sketch(learner, small, keep_observed)
-        ended = learner.learn(clock, tol, callback, preview, params)
-    mean, std, near = complete(learner)
-    if keep_observed:
-        std = np.where(True if canonical.observed is None else canonical.observed, 0.0, std)
+        return constant(canonical, plans[0], clock, select)
+    chosen = Selection(plans[0], ())
+    if select is not None:
+        chosen = select_plan(canonical, plans, clock, callback)
+    run, ended = chosen.run, chosen.ended
+    if run is None:
+        run = Run(canonical, chosen.plan)
+        ended = run.learn(clock, callback)
+    mean, std, near = run.complete(run.learner)
     return Restoration(
-        arrays.write(canonical, mean, keep_observed),
-        arrays.layout(canonical, canonical.scale * std),
-        canonical.scale * learner.noise_level,
-        np.array([info.free_energy for info in learner.infos]),
-        learner.estimator(),
-        canonical.offset,
-        canonical.scale,
-        used,
+        run.image(mean),
+        run.std(std),
+        run.canonical.scale * run.learner.noise_level,
+        np.array([info.free_energy for info in run.learner.infos]),
+        run.learner.estimator(),
+        run.canonical.offset,
+        run.canonical.scale,
+        used(chosen.plan, clock, select),
         clock.seconds,
         ended,
-        tuple(notes(learner, near)),
+        (*chosen.notes(), *run.notes(near)),
+        chosen.scores,
     )
 
 
-def notes(learner: Learner, near: NDArray[np.bool_]) -> Iterator[str]:
-    """What the reader of the result should know."""
-    if learner.stage == "sketch":
-        yield "The run ended before more than a sketch had been learnt."
-    if not near.all():
-        yield (
-            f"{np.count_nonzero(~near)} values lie in holes larger than a patch, "
-            f"{learner.settings.patch_size} pixels wide: they are a guess from their surroundings."
-        )
-    if not learner.learnt_all:
-        yield (
-            f"The model learnt from {len(learner.numbers)} of {learner.places.n_patches} patches, "
-            "chosen at random."
-        )
+def plans_for(
+    canonical: Canonical,
+    explicit: dict[str, Any],
+    candidates: dict[str, tuple[int, ...]],
+    stride: int | None,
+    *,
+    preset: str,
+    seeds: Sequence[int],
+    **others: Any,
+) -> list[Plan]:
+    """A plan for every combination of settings and seeds."""
+    shape = canonical.values.shape
+    plans = []
+    for values in itertools.product(*candidates.values()):
+        given = explicit | dict(zip(candidates, values, strict=True))
+        settings = settings_for(preset, given, shape, canonical.observed)
+        step = stride_for(shape, settings.patch_size) if stride is None else stride
+        places = patches.grid(shape, settings.patch_size, step)
+        plans += [
+            Plan(preset=preset, settings=settings, stride=step, places=places, seed=seed, **others)
+            for seed in seeds
+        ]
+    return plans
+
+
+def constant(canonical: Canonical, plan: Plan, clock: Clock, select: str | None) -> Restoration:
+    """What comes of an image of one value."""
+    zeros = np.zeros(canonical.values.shape)
+    return Restoration(
+        arrays.write(canonical, zeros, plan.keep_observed),
+        arrays.layout(canonical, zeros),
+        0.0,
+        np.empty(0),
+        None,
+        canonical.offset,
+        canonical.scale,
+        used(plan, clock, select),
+        clock.seconds,
+        "converged",
+        ("The image is constant: there was nothing to learn.",),
+    )
+
+
+def used(plan: Plan, clock: Clock, select: str | None) -> dict[str, Any]:
+    """Settings by their names in `restore`."""
+    return {
+        "model": plan.model,
+        "preset": plan.preset,
+        **plan.settings._asdict(),
+        "tol": plan.tol,
+        "time_limit": clock.limit,
+        "stride": plan.stride,
+        "merge": plan.merge,
+        "select": select,
+        "seed": plan.seed,
+    }
 
 
 def machine_memory() -> int:

@@ -19,9 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from threadpoolctl import threadpool_limits
 
-from evoem.images import patches
+from evoem.images import arrays, patches
 from evoem.images.arrays import Canonical
-from evoem.images.learning import Clock, Learner
+from evoem.images.learning import Learner
 from evoem.images.presets import PATCHES_PER_LATENT, Settings, fit_to_image, stride_for
 
 SKETCH = Settings(8, 256, 30, 15, 2, 1, 8, 8, "best", "guided", "sketch")
@@ -54,11 +54,10 @@ def liveliest(canonical: Canonical) -> Canonical:
     for top in np.linspace(0, canonical.values.shape[0] - height, WINDOWS, dtype=int):
         for left in np.linspace(0, canonical.values.shape[1] - width, WINDOWS, dtype=int):
             window = np.s_[top : top + height, left : left + width]
-            observed = None if canonical.observed is None else canonical.observed[window]
-            values = canonical.values[window]
-            seen = values if observed is None else values[observed]
+            part = arrays.window(canonical, window)
+            seen = part.values if part.observed is None else part.values[part.observed]
             if seen.size and seen.var() > most:
-                found, most = canonical._replace(values=values, observed=observed), seen.var()
+                found, most = part, seen.var()
     return found
 
 
@@ -66,7 +65,7 @@ def small_learner(canonical: Canonical, model: str, seed: int, n_jobs: int, memo
     """What the sketch is learnt by."""
     canonical = liveliest(canonical)
     shape = canonical.values.shape
-    settings = fit_to_image(SKETCH, {}, shape, canonical.observed)
+    settings = fit_to_image(SKETCH, {}, shape, canonical.observed_as_given)
     places = patches.grid(shape, settings.patch_size)
     cover = math.ceil(COVER * shape[0] * shape[1] / settings.patch_size**2)
     enough = max(cover, PATCHES_PER_LATENT * settings.n_latents)
@@ -86,13 +85,8 @@ def over_all(small: Learner, learner: Learner) -> Learner:
         learner.canonical, places, settings, small.kind, small.seed, small.n_jobs, small.memory,
         most=settings.n_latents, stage="sketch",
     )  # fmt: skip
-    whole.adopt(small)
+    whole.adopt(small.learnt, small.search_steps)
     return whole
-
-
-def clock_of(clock: Clock) -> Clock:
-    """The time a sketch may take."""
-    return clock if clock.limit is None else clock._replace(limit=TIME_SHARE * clock.limit)
 
 
 def filled(canonical: Canonical) -> NDArray[np.float64]:
