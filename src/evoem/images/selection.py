@@ -75,6 +75,7 @@ class Target(NamedTuple):
 
     canonical: Canonical  # with them
     places: NDArray[np.bool_]
+    rest: Canonical  # without them
 
     def error(self, learner: Learner, merge: str) -> float:
         """Root mean square of what was predicted without them."""
@@ -97,16 +98,16 @@ def hold_out(canonical: Canonical, seed: int) -> Target:
     # Apart from the order of patches, which is drawn by the seed alone.
     rng = np.random.default_rng((seed, len(observed)))
     chosen = rng.choice(observed, int(HELD_OUT * len(observed)), replace=False)
-    places = np.zeros(canonical.values.size, np.bool_)
-    places[chosen] = True
-    return Target(canonical, places.reshape(canonical.values.shape))
+    places = np.zeros(canonical.values.shape, np.bool_)
+    places.flat[chosen] = True
+    return Target(canonical, places, arrays.without(canonical, places))
 
 
 class Candidate:
     """A plan that is learnt without the held-out values, and scored by them."""
 
     def __init__(self, plan: Plan, target: Target) -> None:
-        self.run = Run(arrays.without(target.canonical, target.places), plan)
+        self.run = Run(target.rest, plan)
         self.target = target
         self.scores: list[Score] = []
         self.best: Best | None = None
@@ -170,7 +171,7 @@ def select_plan(
     """
     target = hold_out(canonical, plans[0].seed)
     for plan in plans:
-        check(arrays.without(canonical, target.places), plan)
+        check(target.rest, plan)
     scores: list[Score] = []
     best: Best | None = None
     for number, plan in enumerate(plans):

@@ -1,0 +1,404 @@
+"""Settings chosen by how well values are predicted that were held out."""
+
+import json
+
+import numpy as np
+import pytest
+import test_cli
+from PIL import Image
+from test_restore import GREY, TINY, assert_same, holes_at, picture
+
+from evoem import denoise, restore
+from evoem.images import arrays, learning, run, selection, sketch
+from evoem.images.learning import Learner
+from evoem.images.quality import psnr
+
+CLEAN, IMAGE = picture(24), GREY
+HELD = TINY | {"select": "heldout", "max_iter": 4}
+SEVERAL = {"patch_size": (3, 4), "n_latents": [5, 6], "restarts": 2}
+CHOSEN = ("patch_size", "n_latents", "seed")
+
+
+@pytest.fixture(autouse=True)
+def small_images(monkeypatch):
+    monkeypatch.setattr(selection, "FEWEST_HELD_OUT", 10)
+
+
+def held_out(image=IMAGE, mask=None, seed=0):
+    return selection.hold_out(arrays.read(image, mask, None, True), seed).places[..., 0]
+
+
+@pytest.fixture
+def errors(monkeypatch):
+    """Scores that are as told, one after the other."""
+
+    def script(*values):
+        told = iter(values)
+        monkeypatch.setattr(selection.Target, "error", lambda *arguments: next(told))
+
+    return script
+
+
+# ----------------------------------------------------------------------------------- what is held
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_share_of_what_was_observed_is_held_out(masked):
+    mask = holes_at(CLEAN.shape, 0.05) if masked else None
+    canonical = arrays.read(IMAGE, mask, None, True)
+    target = selection.hold_out(canonical, 0)
+    observed = np.ones(IMAGE.shape, bool) if mask is None else ~mask
+    assert target.places.sum() == int(0.02 * observed.sum())
+    assert not (target.places[..., 0] & ~observed).any()
+    np.testing.assert_array_equal(target.rest.observed[..., 0], observed & ~target.places[..., 0])
+    assert not target.rest.values[target.places].any()
+    assert target.rest.observed_as_given is canonical.observed
+    assert (held_out(mask=mask, seed=1) != target.places[..., 0]).any()
+
+
+@pytest.mark.parametrize("start", ["mean", "sketch"])
+def test_held_out_values_change_scores_but_not_what_is_learnt(start):
+    places = held_out()
+    other = IMAGE.copy()
+    other[places] = 300 - 2 * other[places]
+    paths = []
+
+    def told(image):
+        path = []
+
+        def note(progress):
+            if progress.stage == "selecting":
+                path.append((progress.iteration, progress.free_energy, progress.noise_level))
+
+        result = restore(image, callback=note, **HELD | {"start": start, "max_iter": 3})
+        paths.append(path)
+        return result
+
+    results = [told(image) for image in (IMAGE, other)]
+    assert len(paths[0]) == (3 if start == "mean" else 3 + sketch.SKETCH.max_iter)
+    assert paths[0] == paths[1]
+    for one, two in zip(*(result.selection for result in results), strict=True):
+        assert two.heldout_error > 1.5 * one.heldout_error
+    assert (results[0].free_energies != results[1].free_energies).all()
+
+
+@pytest.mark.parametrize("start", ["mean", "sketch"])
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_scores_are_errors_of_the_image_that_would_be_restored(start, unit):
+    image = unit * (IMAGE + 2000)
+    places, errors = held_out(), []
+
+    def note(progress):
+        sketched = progress.params.components.shape[1] > 9
+        if progress.stage == "selecting" and not sketched:
+            errors.append(np.sqrt(np.mean((progress.restored() - image)[places] ** 2)))
+
+    result = restore(image, callback=note, **HELD | {"start": start, "max_iter": 3})
+    told = [score.heldout_error for score in result.selection]
+    np.testing.assert_allclose(told, errors, rtol=1e-3)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("keep_observed", [False, True])
+def test_selecting_is_as_the_final_run_in_all_but_what_is_held_out(
+    masked, keep_observed, monkeypatch
+):
+    told = []
+    learn, parameters = Learner.learn, sketch.parameters_from_sketch
+
+    def noted(learner, *arguments):
+        model = learner.model
+        told.append((learner.settings._replace(max_iter=0), learner.places.patch, model.slab,
+                     model.learn_slab_means, len(learner.X)))  # fmt: skip
+        return learn(learner, *arguments)
+
+    def noted_parameters(learner, small, keep):
+        told.append(keep)
+        return parameters(learner, small, keep)
+
+    monkeypatch.setattr(Learner, "learn", noted)
+    monkeypatch.setattr(sketch, "parameters_from_sketch", noted_parameters)
+    mask = holes_at(IMAGE.shape, 0.05) if masked else None
+    options = {"n_states": 8, "n_parents": 4, "max_iter": 1, "n_jobs": 1, "select": "heldout"}
+    restore(IMAGE, mask=mask, keep_observed=keep_observed, **options)
+    assert len(told) == 6
+    assert told[:3] == told[3:]
+    assert told[2][2] == ("fixed" if masked else "diagonal")
+    assert told[2][1] == ((8, 8) if masked else (12, 12))
+    assert told[1] is (masked and keep_observed)
+
+
+# ------------------------------------------------------------------------------------ what is won
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("model", ["es3c", "ebsc"])
+def test_the_least_error_wins_and_is_learnt_again_from_everything(model, masked):
+    mask = holes_at(IMAGE.shape, 0.05) if masked else None
+    result = restore(IMAGE, mask=mask, model=model, **HELD | SEVERAL)
+    tried = [tuple(score)[:3] for score in result.selection[::4]]
+    assert tried == [(p, h, s) for p in (3, 4) for h in (5, 6) for s in (0, 1)]
+    assert [score.iteration for score in result.selection] == 8 * [1, 2, 3, 4]
+    best = min(result.selection, key=lambda score: score.heldout_error)
+    assert tuple(result.settings[name] for name in (*CHOSEN, "max_iter")) == best[:4]
+    assert result.settings["select"] == "heldout"
+    assert len(result.free_energies) == best.iteration
+    assert (result.ended, result.notes) == ("max_iter", ())
+    plain = restore(IMAGE, mask=mask, n_jobs=1, **result.settings | {"select": None})
+    assert plain.selection == ()
+    assert_same(result, plain)
+
+
+@pytest.mark.parametrize("start", ["mean", "sketch"])
+def test_threads_change_nothing(start):
+    options = HELD | {"start": start, "restarts": 2}
+    one, two = (restore(IMAGE, **options | {"n_jobs": n_jobs}) for n_jobs in (1, 2))
+    assert one.selection == two.selection
+    assert one.settings == two.settings
+    assert_same(one, two)
+
+
+def test_patches_that_were_not_learnt_from_are_not_searched_for(monkeypatch):
+    monkeypatch.setattr(learning, "MOST_LEARNT", 300)
+    searched = []
+    infer = learning.em.infer
+
+    def noted(*arguments, **options):
+        searched.append(len(arguments[1]))
+        return infer(*arguments, **options)
+
+    monkeypatch.setattr(learning.em, "infer", noted)
+    result = restore(IMAGE, **HELD)
+    assert sum(searched) == 22**2
+    assert len(result.selection) == 4
+    assert np.isfinite([score.heldout_error for score in result.selection]).all()
+    assert result.notes == ("The model learnt from 300 of 484 patches, chosen at random.",)
+
+
+def test_a_constant_image_leaves_nothing_to_select():
+    result = restore(np.full((60, 60), 7.0), **HELD)
+    assert (result.image == 7).all()
+    assert result.selection == ()
+
+
+def test_all_that_varies_may_be_held_out():
+    image = np.full(IMAGE.shape, 3.0)
+    image[held_out()] = 5.0
+    assert np.isfinite(restore(image, **HELD).image).all()
+
+
+def test_colours_and_stacks_are_selected_for():
+    stack = np.stack([IMAGE, IMAGE[::-1]])
+    for one, restored in zip(stack, denoise(stack, **HELD), strict=True):
+        np.testing.assert_array_equal(restore(one, **HELD).image, restored)
+    rgb = np.stack([IMAGE, IMAGE.T, IMAGE[::-1]], axis=0)
+    assert len(restore(rgb, channel_axis=0, **HELD).selection) == 4
+
+
+def test_seeds_go_round():
+    last = 2**32 - 1
+    result = restore(IMAGE, seed=last, **HELD | {"restarts": 2})
+    assert [score.seed for score in result.selection] == [last] * 4 + [0] * 4
+
+
+# ------------------------------------------------------------------------------------- the end
+
+
+def test_a_candidate_is_given_up_when_its_scores_get_no_better(errors):
+    errors(5, 4, 3, 3.5, 3, 3.2, *range(9, 1, -1))
+    stages = []
+    options = HELD | {"max_iter": 12, "restarts": 2}
+    result = restore(IMAGE, callback=lambda progress: stages.append(progress.stage), **options)
+    iterations = [(score.seed, score.iteration) for score in result.selection]
+    assert iterations[:6] == [(0, k) for k in (1, 2, 3, 4, 6, 8)]
+    assert iterations[6:] == [(1, k) for k in (1, 2, 3, 4, 6, 8, 11, 12)]
+    assert stages.count("selecting") == 8 + 12
+    assert (result.settings["seed"], result.settings["max_iter"]) == (1, 12)
+
+
+def test_every_part_has_a_fair_share_of_a_limited_time(monkeypatch):
+    allowed = []
+    learn = run.Run.learn
+
+    def noted(self, clock, callback):
+        allowed.append(clock.left())
+        return learn(self, clock, callback)
+
+    monkeypatch.setattr(run.Run, "learn", noted)
+    result = restore(IMAGE, time_limit=900, **HELD | {"restarts": 3})
+    assert allowed == pytest.approx([225, 300, 450, 900], rel=0.1)
+    assert result.settings["time_limit"] == 900
+    assert_same(result, restore(IMAGE, **HELD | {"restarts": 3}))
+
+
+def test_when_the_time_is_over_the_choice_is_among_what_was_scored():
+    result = restore(IMAGE, time_limit=0, **HELD | SEVERAL)
+    assert [tuple(score)[:4] for score in result.selection] == [(3, 5, 0, 1)]
+    assert result.ended == "time_limit"
+    assert len(result.free_energies) == 1
+    limit = 4.0
+    result = restore(IMAGE, time_limit=limit, **HELD | {"restarts": 2, "max_iter": 10**6})
+    assert {score.seed for score in result.selection} == {0, 1}
+    assert result.seconds < 2 * limit
+
+
+class Ending:
+    """A callback that ends the run when a part of it has come so far."""
+
+    def __init__(self, part, iteration, by):
+        self.part, self.iteration, self.by = part, iteration, by
+        self.seen = []
+
+    def __call__(self, progress):
+        self.seen.append(progress)
+        starts = [one.iteration for one in self.seen].count(1)
+        if (starts, progress.iteration) == (self.part, self.iteration):
+            if self.by == "callback":
+                return True
+            raise KeyboardInterrupt
+        return None
+
+
+@pytest.mark.parametrize("by", ["callback", "interrupted"])
+def test_a_run_that_ends_while_selecting_gives_the_best_up_to_then(by, errors):
+    errors(9, 7, 8, 8, 6, 5)
+    ending = Ending(2, 2, by)
+    result = restore(IMAGE, callback=ending, **HELD | {"patch_size": [3, 4]})
+    assert result.ended == by
+    assert {progress.stage for progress in ending.seen} == {"selecting"}
+    assert [score.patch_size for score in result.selection] == [3, 3, 3, 3, 4, 4]
+    assert result.settings["patch_size"] == 4
+    assert len(result.free_energies) == 2
+    assert result.notes[0].startswith("The run ended while selecting")
+    np.testing.assert_array_equal(result.image, ending.seen[-1].restored())
+
+
+@pytest.mark.parametrize("by", ["callback", "interrupted"])
+def test_the_best_up_to_then_may_be_an_earlier_one(by, errors):
+    errors(9, 8, 7, 8, 9, 9)
+    result = restore(IMAGE, callback=Ending(2, 2, by), **HELD | {"patch_size": [3, 4]})
+    assert result.ended == by
+    assert result.settings["patch_size"] == 3
+    assert len(result.free_energies) == 3
+    assert len(result.notes) == 1
+    assert psnr(CLEAN, result.image) > psnr(CLEAN, IMAGE) + 3
+    assert result.estimator.components_.shape == (6, 9)
+
+
+@pytest.mark.parametrize("by", ["callback", "interrupted"])
+def test_a_run_that_ends_with_a_first_sketch_gives_that(by):
+    ending = Ending(1, 2, by)
+    result = restore(IMAGE, callback=ending, keep_observed=True, **HELD | {"start": "sketch"})
+    assert (result.ended, result.selection) == (by, ())
+    assert result.notes[1] == "The run ended before more than a sketch had been learnt."
+    np.testing.assert_array_equal(result.image, IMAGE)
+    assert not result.std.any()
+
+
+@pytest.mark.parametrize("by", ["callback", "interrupted"])
+def test_a_final_run_ends_as_any_other(by):
+    ending = Ending(2, 2, by)
+    result = restore(IMAGE, callback=ending, **HELD)
+    assert [progress.stage for progress in ending.seen] == ["selecting"] * 4 + ["learning"] * 2
+    assert result.ended == by
+    assert_same(result, restore(IMAGE, **TINY | {"max_iter": 2}))
+
+
+def test_an_interrupt_between_candidates_loses_nothing(monkeypatch):
+    calls = []
+    own = Learner.cut
+
+    def cut(learner, numbers):
+        calls.append(numbers)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return own(learner, numbers)
+
+    monkeypatch.setattr(Learner, "cut", cut)
+    result = restore(IMAGE, **HELD | {"restarts": 2})
+    assert (result.ended, len(result.selection)) == ("interrupted", 4)
+    calls[:] = [None]
+    with pytest.raises(KeyboardInterrupt):
+        restore(IMAGE, **HELD)
+
+
+# ----------------------------------------------------------------------------------------- wrong
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"select": "best"}, r"select must be one of 'heldout'; got 'best'\."),
+        ({"select": True}, r"select must be one of 'heldout'; got True\."),
+        (
+            {"patch_size": (3, 4), "select": None},
+            r"patch_size must be one integer unless select is given; got \(3, 4\)\.",
+        ),
+        (
+            {"n_latents": [6], "select": None},
+            r"n_latents must be one integer unless select is given; got \[6\]\.",
+        ),
+        ({"patch_size": []}, r"patch_size must have something to select from; got \[\]\."),
+        ({"n_latents": (6, 0)}, r"n_latents's entries must be an integer at least 1; got 0\."),
+        ({"n_latents": ["6"]}, r"n_latents's entries must be an integer at least 1; got '6'\."),
+        ({"n_latents": "66"}, r"n_latents must be an integer at least 1; got '66'\."),
+        ({"restarts": 0}, r"restarts must be an integer at least 1; got 0\."),
+        ({"restarts": 2.0}, r"restarts must be an integer at least 1; got 2\.0\."),
+        ({"restarts": 2, "select": None}, r"restarts must be 1 unless select is given; got 2\."),
+        ({"stride": 4, "patch_size": (5, 3)}, r"stride must be .* 3 \(patch_size\); got 4\."),
+        ({"n_latents": (6, 2)}, r"n_states must be an integer between 1 and 4 \(2\*\*n_latents\)"),
+        (
+            {"image": IMAGE[:20]},
+            r"image must have at least 500 observed values for select='heldout'; got 480\.",
+        ),
+        (
+            {"mask": holes_at(IMAGE.shape, 0.3)},
+            r"image must have at least 500 observed values for select='heldout'; got 420\.",
+        ),
+    ],
+)
+def test_what_cannot_be_selected_is_refused_before_anything_is_learnt(
+    options, sentence, monkeypatch
+):
+    monkeypatch.setattr(learning.em, "step", None)
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        restore(**{"image": IMAGE} | HELD | options)
+
+
+def test_some_thousand_values_are_enough(monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"at least 2500 observed values .*; got 576\.$"):
+        restore(IMAGE, **HELD)
+
+
+@pytest.mark.parametrize("several", [range(3, 5), np.array([3, 4]), (np.int64(3), 4)])
+def test_any_sequence_is_one(several):
+    result = restore(IMAGE, **HELD | {"patch_size": several, "max_iter": 1})
+    assert [score.patch_size for score in result.selection] == [3, 4]
+    assert json.dumps(result.settings)
+
+
+# --------------------------------------------------------------------------------- command line
+
+
+def test_the_command_line_selects(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "FEWEST_HELD_OUT", 5)
+    monkeypatch.setattr(test_cli.progress, "SECONDS_BETWEEN_LINES", 0)
+    Image.fromarray(test_cli.noisy()).save(tmp_path / "in.png")
+    arguments = "denoise", tmp_path / "in.png", "-o", tmp_path / "out.png", *test_cli.TINY
+    chosen = "--select", "heldout", "--patch-size", 4, "--patch-size", 5, "--restarts", 2
+    result = test_cli.invoke(*arguments, *chosen, "--json", tmp_path / "out.json")
+    assert result.exit_code == 0, result.output
+    expected = restore(
+        test_cli.noisy(), preset="fast", start="mean", max_iter=2, select="heldout",
+        patch_size=[4, 5], restarts=2,
+    )  # fmt: skip
+    assert (np.array(Image.open(tmp_path / "out.png")) == expected.image).all()
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert expected.settings.items() <= told["settings"].items()
+    assert told["selection"] == [score._asdict() for score in expected.selection]
+    lines = result.stderr.splitlines()
+    assert lines[0].startswith("selecting 1/2, noise ")
+    assert lines[-1].startswith("iteration ")
+    said = test_cli.invoke(*arguments, "--restarts", 2, "--force").stderr
+    assert said == "evoem: restarts must be 1 unless select is given; got 2.\n"
