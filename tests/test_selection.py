@@ -286,6 +286,13 @@ def test_the_best_up_to_then_may_be_an_earlier_one(by, errors):
 
 
 @pytest.mark.parametrize("by", ["callback", "interrupted"])
+def test_a_run_may_end_just_when_a_candidate_is_given_up(by, errors):
+    errors(1, 2, 3, 4)
+    result = restore(IMAGE, callback=Ending(1, 4, by), **HELD | {"max_iter": 9})
+    assert (result.ended, len(result.selection)) == (by, 4)
+
+
+@pytest.mark.parametrize("by", ["callback", "interrupted"])
 def test_a_run_that_ends_with_a_first_sketch_gives_that(by):
     ending = Ending(1, 2, by)
     result = restore(IMAGE, callback=ending, keep_observed=True, **HELD | {"start": "sketch"})

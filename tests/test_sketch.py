@@ -200,6 +200,11 @@ def test_a_part_of_a_run_takes_a_share_of_what_is_left_of_a_limited_time():
     assert part.limit == pytest.approx(60.0, abs=1.0)
 
 
+def test_a_sketch_has_no_mean():
+    result = restore(GREY, mask=holes_at(GREY.shape), **SKETCHED | {"max_iter": 1})
+    assert result.offset == pytest.approx(GREY[~holes_at(GREY.shape)].mean(), rel=1e-6)
+
+
 def test_the_start_must_be_known():
     with pytest.raises(ValueError, match="start must be one of 'sketch', 'mean'; got 'random'"):
         restore(GREY, start="random")

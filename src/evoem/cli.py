@@ -51,8 +51,12 @@ class Job:
     output: Annotated[Path, Option("--output", "-o", help="File for the restored picture.")]
     model: Annotated[str, Option(help="es3c (spike-and-slab) or ebsc (binary).")] = "es3c"
     preset: Preset = "balanced"
-    patch_size: Annotated[list[int] | None, Option(help="Width of the patches.")] = None
-    n_latents: Annotated[list[int] | None, Option(help="Size of the dictionary.")] = None
+    patch_size: Annotated[list[int] | None, Option(help="Width of the patches; see --select.")] = (
+        None
+    )
+    n_latents: Annotated[list[int] | None, Option(help="Size of the dictionary; see --select.")] = (
+        None
+    )
     n_states: Annotated[int | None, Option(help="States kept per patch.")] = None
     n_parents: Annotated[int | None, Option(help="States that have children.")] = None
     n_children: Annotated[int | None, Option(help="Children of each parent.")] = None
@@ -68,7 +72,7 @@ class Job:
     merge: Annotated[str | None, Option(help="Weigh patches by mean, centre or variance.")] = None
     select: Annotated[
         str | None,
-        Option(help="heldout: choose iterations, and among several --patch-size or --n-latents."),
+        Option(help="heldout: choose by values held out. --patch-size may then come repeatedly."),
     ] = None
     restarts: Annotated[int, Option(help="Seeds that --select chooses from.")] = 1
     seed: Seed = 0

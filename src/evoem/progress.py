@@ -205,11 +205,7 @@ def record(results: Sequence[Restoration], picture: Picture, found: Scores) -> d
             "iterations": len(result.free_energies),
             "seconds": result.seconds,
             "ended": result.ended,
-            **(
-                {"selection": [score._asdict() for score in result.selection]}
-                if result.selection
-                else {}
-            ),
+            "selection": [score._asdict() for score in result.selection],
             # Of a slice, the settings may depend on the holes in it.
             **({"settings": result.settings} if picture.stack else {}),
         }

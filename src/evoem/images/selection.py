@@ -115,21 +115,19 @@ class Candidate:
 
     def learn(self, clock: Clock, callback: Callback) -> str:
         """Why it ended; "patience" if because its scores got no better."""
-        given_up = False
+        unwanted = False
 
         def watch(progress: Progress) -> bool:
-            nonlocal given_up
+            nonlocal unwanted
             last = progress.iteration == progress.max_iter
             if progress.stage == "learning" and (last or progress.iteration >= self._next):
                 self.score(progress.iteration)
-                given_up = self.n_worse() >= PATIENCE
-            if callback is not None and callback(progress._replace(stage="selecting")) is True:
-                given_up = False
-                return True
-            return given_up
+            if callback is not None:
+                unwanted = callback(progress._replace(stage="selecting")) is True
+            return unwanted or self.n_worse() >= PATIENCE
 
         ended = self.run.learn(clock, watch)
-        return "patience" if given_up else ended
+        return "patience" if ended == "callback" and not unwanted else ended
 
     def score(self, iteration: int) -> None:
         """Note how good it is now."""
@@ -143,8 +141,7 @@ class Candidate:
 
     def n_worse(self) -> int:
         """Scores since the best."""
-        errors = [score.heldout_error for score in self.scores]
-        return len(errors) - 1 - errors.index(min(errors))
+        return 0 if self.best is None else len(self.scores) - 1 - self.scores.index(self.best.score)
 
 
 def better(one: Best | None, other: Best | None) -> Best | None:
