@@ -9,6 +9,7 @@ from scipy import ndimage
 import evoem
 from evoem import BinarySparseCoding, SpikeSlabCoding, denoise, inpaint, restore
 from evoem.images import holes, learning, patches, presets
+from evoem.images.noise import share_of_noise
 from evoem.images.quality import psnr
 
 MODELS = ("es3c", "ebsc")
@@ -813,9 +814,10 @@ def test_settings_say_what_was_used():
 @pytest.mark.parametrize("preset", ["fast", "balanced", "paper"])
 def test_presets_shrink_for_small_images_unless_told_otherwise(preset):
     full = presets.PRESETS[preset]
+    patch_size = full.patch_size if preset == "paper" else 8  # there is little noise
     used = restore(GREY, preset=preset, max_iter=1, n_jobs=1).settings
-    n_patches = (24 - full.patch_size + 1) ** 2
-    assert used["patch_size"] == full.patch_size
+    n_patches = (24 - patch_size + 1) ** 2
+    assert used["patch_size"] == patch_size
     assert used["n_latents"] == n_patches // 8 < full.n_latents
     used = restore(GREY[:8, :8], preset=preset, max_iter=1, n_latents=9, n_jobs=1).settings
     assert used["patch_size"] == 4  # 25 patches of 16 pixels; 16 of 25 would be too few
@@ -831,12 +833,35 @@ def test_presets_are_left_alone_for_large_images():
 def test_presets_change_where_something_is_missing_but_not_the_paper_s():
     some = np.ones((512, 512, 1), np.bool_)
     some[::2, ::2] = False
+    noise = np.random.default_rng(0).normal(size=some.shape)
     for name, full in presets.PRESETS.items():
-        settings = presets.settings_for(name, {}, some.shape, some)
+        settings = presets.settings_for(name, {}, noise, some)
         assert (settings == full) == (name == "paper")
-        assert presets.settings_for(name, {}, some.shape, None) == full
-    changed = presets.settings_for("balanced", {"n_states": 7}, some.shape, some)
+        assert presets.settings_for(name, {}, noise, None) == full
+    changed = presets.settings_for("balanced", {"n_states": 7}, noise, some)
     assert (changed.patch_size, changed.n_latents, changed.n_states) == (8, 256, 7)
+
+
+def test_patches_are_smaller_where_there_is_little_noise_but_not_the_paper_s():
+    y, _, _ = np.mgrid[:128, :128, :1]
+    noise = np.random.default_rng(0).normal(size=y.shape)
+    bands = 10.0 * (y // 16 % 2)  # their standard deviation is 5
+    for name, full in presets.PRESETS.items():
+        assert presets.settings_for(name, {}, bands + 4.5 * noise, None) == full
+        little = presets.settings_for(name, {}, bands + 3 * noise, None)
+        assert little == full._replace(patch_size=12 if name == "paper" else 8)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_share_of_noise_is_found_beside_edges(channels):
+    rng = np.random.default_rng(channels)
+    clean = np.kron(rng.uniform(0, 200, (8, 8, channels)), np.ones((12, 12, 1)))
+    for noise in (0.0, 5.0, 20.0, 80.0):
+        values = clean + noise * rng.normal(size=clean.shape)
+        expected = noise / np.sqrt(clean.var(axis=(0, 1)).mean())
+        assert share_of_noise(values) == pytest.approx(expected, rel=0.1, abs=0.01)
+    assert share_of_noise(values[:1]) == 0  # nothing to tell it from
+    assert share_of_noise(np.zeros((5, 5, 1))) == np.inf
 
 
 def test_strides_grow_with_images_of_millions_of_pixels(monkeypatch):

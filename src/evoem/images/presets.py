@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from evoem.images import patches
+from evoem.images.noise import share_of_noise
 from evoem.models.base import Mask
 
 
@@ -35,6 +36,8 @@ PRESETS = {
     # Section 4.2 and appendix E, House at a patch size of 12.
     "paper": Settings(12, 512, 60, 60, 1, 1, 4000, 1, "fit", "uniform", "mean"),
 }
+# Standard deviation of noise, relative to that of the image, from which large patches are better.
+MUCH_NOISE = 0.75
 # A dictionary needs this many patches for each latent, and as many patches as they have pixels.
 PATCHES_PER_LATENT = 8
 # To see around a hole, patches must be wider than it, up to a size.
@@ -58,14 +61,18 @@ def hole_width(missing: NDArray[np.bool_]) -> int:
     return max(2 * int(ndimage.distance_transform_cdt(bordered, "chessboard").max()) - 1, 0)
 
 
+def for_little_noise(preset: Settings) -> Settings:
+    """What a preset becomes where noise is weak: details matter more, and fit smaller patches."""
+    return preset._replace(patch_size=round(preset.patch_size * 2 / 3))
+
+
 def for_missing(preset: Settings) -> Settings:
     """What a preset becomes where something is missing.
 
     There states take longer to evaluate, details matter more, and patches of two thirds the width
     restore more in the same time.
     """
-    return preset._replace(
-        patch_size=round(preset.patch_size * 2 / 3),
+    return for_little_noise(preset)._replace(
         n_latents=preset.n_latents // 2,
         n_states=preset.n_states // 3,
         n_parents=preset.n_parents // 2,
@@ -99,13 +106,19 @@ def fit_to_image(
 
 
 def settings_for(
-    name: str, given: dict[str, Any], shape: tuple[int, int, int], observed: Mask
+    name: str, given: dict[str, Any], values: NDArray[np.floating], observed: Mask
 ) -> Settings:
-    """Settings of a named preset for an image; those of the paper are as printed."""
+    """Settings of a named preset for an image (rows, columns, channels), those given as they are.
+
+    Those of the paper are as printed.
+    """
     preset = PRESETS[name]
-    if observed is not None and name != "paper":
-        preset = for_missing(preset)
-    return fit_to_image(preset, given, shape, observed)
+    if name != "paper":
+        if observed is not None:
+            preset = for_missing(preset)
+        elif share_of_noise(values) < MUCH_NOISE:
+            preset = for_little_noise(preset)
+    return fit_to_image(preset, given, values.shape, observed)
 
 
 def _patch_size(preset: int, shape: tuple[int, int, int], observed: Mask) -> int:

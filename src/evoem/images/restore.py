@@ -260,7 +260,7 @@ def plans_for(
     plans = []
     for values in itertools.product(*candidates.values()):
         given = explicit | dict(zip(candidates, values, strict=True))
-        settings = settings_for(preset, given, shape, canonical.observed)
+        settings = settings_for(preset, given, canonical.values, canonical.observed)
         step = stride_for(shape, settings.patch_size) if stride is None else stride
         places = patches.grid(shape, settings.patch_size, step)
         plans += [
