@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ LIBRARIES = ("numpy", "torch", "jax")
 def is_vectorized(log_joint: Callable[..., Any]) -> bool:
     """Whether a log-joint is one of many states, by the names or the number of its parameters."""
     names = list(inspect.signature(getattr(log_joint, "py_func", log_joint)).parameters)
-    if "state" in names or "states" in names:
+    if not {"state", "active", "states"}.isdisjoint(names):
         return "states" in names
     if len(names) in (3, 4):
         return len(names) == 3
@@ -43,15 +44,18 @@ class BlackBox(EEMEstimator):
     log_joint : callable
         `log_joint(params, x, observed, state)` of one row and one state, compiled by Numba: x is
         (d,), zero where `observed`, (d,), is False; `state` is (h,) and boolean; a number comes
-        back. Or, vectorised, `log_joint(params, X, states)` of arrays (n, d) and (n, s, h), the
-        latter zeros and ones of the type of X, which returns (n, s), in NumPy, PyTorch or JAX; with
-        a further parameter `observed`, (n, d), it may be given missing values. -inf is the
-        log-joint of what is impossible. Which of them it is, is told by its parameters' names.
+        back. A last parameter called `active` is given the numbers of the active latents instead,
+        ascending, which is faster where latents are many and few of them active. Or, vectorised,
+        `log_joint(params, X, states)` of arrays (n, d) and (n, s, h), the latter zeros and ones of
+        the type of X, which returns (n, s), in NumPy, PyTorch or JAX; with a further parameter
+        `observed`, (n, d), it may be given missing values. -inf is the log-joint of what is
+        impossible. Which of them it is, is told by its parameters' names.
     params : dict, NamedTuple, list, tuple, pytree or torch.nn.Module; or a callable
         Parameters to start from, numbers and arrays, nested in any way; or a function
         `params(X, n_latents, rng)` that makes them, with NaN in X where values are missing. All of
         the user's functions are given them in the same form, but where `log_joint` is compiled
-        dicts are NamedTuples: `params.W`.
+        dicts are NamedTuples: `params.W`. What follows from others, such as a Gram matrix, may be
+        among them where `update` makes it anew: it is then computed once per iteration.
     {common}
     statistics, update : callable or None, default=None
         The M-step: `statistics(params, X, observed, states, weights)` returns a dict of arrays that
@@ -76,6 +80,10 @@ class BlackBox(EEMEstimator):
         changes, which the fitness of parents leaves out (the paper's appendix A). None is zero.
     compiled : bool, default=True
         False runs a `log_joint` of one state as plain Python, and one of JAX without `jax.jit`.
+    prepare_rows : callable or None, default=None
+        `prepare_rows(params, X, observed)` of shape (n, e), in NumPy, which a `log_joint` of one
+        state is given in place of x: what all states of a row need, such as the products of x
+        with a dictionary, is then computed once per row and iteration.
     vectorized : bool or None, default=None
         Whether `log_joint` is one of many states; None tells by its parameters.
     library : {{"numpy", "torch", "jax"}} or None, default=None
@@ -133,6 +141,7 @@ class BlackBox(EEMEstimator):
         sampler: Callable[..., tuple[Any, Any]] | None = None,
         log_constant: Callable[..., Any] | None = None,
         compiled: bool = True,
+        prepare_rows: Callable[..., Any] | None = None,
         vectorized: bool | None = None,
         library: str | None = None,
         warm_start: bool = False,
@@ -162,6 +171,7 @@ class BlackBox(EEMEstimator):
         self.sampler = sampler
         self.log_constant = log_constant
         self.compiled = compiled
+        self.prepare_rows = prepare_rows
         self.vectorized = vectorized
         self.library = library
         self.warm_start = warm_start
@@ -174,7 +184,8 @@ class BlackBox(EEMEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name in ("log_joint", "statistics", "mean", "sampler", "log_constant"):
+        optional = ("statistics", "mean", "sampler", "log_constant", "prepare_rows")
+        for name in ("log_joint", *optional):
             value = getattr(self, name)
             if not callable(value) and (value is not None or name == "log_joint"):
                 raise ValueError(f"{name} must be callable; got {value!r}.")
@@ -204,9 +215,13 @@ class BlackBox(EEMEstimator):
         library = self._library(params, vectorized)
         log_joint: OneState | ManyStates
         if vectorized:
+            if self.prepare_rows is not None:
+                raise ValueError(
+                    "prepare_rows must be None for a vectorised log_joint, which sees whole rows."
+                )
             log_joint = ManyStates(self.log_joint, library)
         else:
-            log_joint = OneState(self.log_joint, self.compiled)
+            log_joint = OneState(self.log_joint, self.compiled, self.prepare_rows)
         functions = Functions(
             self.statistics,
             self.update if callable(self.update) else None,
@@ -279,9 +294,9 @@ class BlackBox(EEMEstimator):
         if callable(self.params) and not parameters.is_module(self.params):
             raise ValueError("params must be parameters, not a function, to load others like them.")
         try:
-            with np.load(path) as file:
+            with Path(path).open("rb") as opened, np.load(opened) as file:
                 values = {name: file[name] for name in file.files}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
             raise whole_files.FileError(f"{path} must be a file of parameters; {error}.") from error
         return parameters.like(self.params, parameters.matching(self.params, values, str(path)))
 

@@ -355,7 +355,13 @@ def _m_step(
     new = model.update(params, statistics)
     if evaluate is None:
         return new, False
-    if evaluate(new) >= bound:
+    try:
+        risen = evaluate(new) >= bound
+    except LogJointError:
+        if not model.explores:
+            raise
+        risen = False
+    if risen:
         return new, True
     return model.fallback_update(params, statistics), False
 

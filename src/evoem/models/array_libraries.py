@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -25,7 +26,10 @@ class Library(Protocol):
         """Data as the user's functions are given it."""
 
     def call(self, function: Callable[..., Any], params: Any, *arrays: Any, **more: Any) -> Any:
-        """What a function returns for (n_rows, …) arrays, in NumPy if it is an array."""
+        """The log-joints, in NumPy, that a function returns for arrays of rows and states."""
+
+    def apply(self, function: Callable[..., Any], params: Any, *arguments: Any) -> Any:
+        """What another of the user's functions returns."""
 
     def gradient(
         self,
@@ -46,24 +50,45 @@ def import_extra(module: str, package: str, extra: str) -> Any:
         raise MissingExtra(package, extra) from error
 
 
+def read_only(values: Any) -> NDArray[Any]:
+    """A view, so that no function changes what it is given."""
+    view = np.asarray(values)[...]
+    view.flags.writeable = False
+    return view
+
+
 class NumpyArrays:
-    """NumPy: no gradients. Arrays are read-only, so that no function changes what it is given."""
+    """NumPy: no gradients."""
 
     differentiates = False
 
     def params(self, template: Any, values: Values, dtype: DTypeLike) -> Any:
-        return parameters.rebuild(template, lambda name: self.array(None, values[name])[()])
+        def make(name: str) -> Any:
+            value = values[name]
+            real = value.dtype.kind == "f"
+            return read_only(value.astype(dtype, copy=False) if real else value)[()]
+
+        return parameters.rebuild(template, make)
 
     def array(self, params: Any, values: Any) -> Any:
-        view = np.asarray(values)[...]
-        view.flags.writeable = False
-        return view
+        return read_only(values)
 
     def call(self, function: Callable[..., Any], params: Any, *arrays: Any, **more: Any) -> Any:
         return function(params, *arrays, **more)
 
+    def apply(self, function: Callable[..., Any], params: Any, *arguments: Any) -> Any:
+        return function(params, *arguments)
+
     def gradient(self, *_: Any) -> dict[str, NDArray[np.float64]]:
         raise TypeError("NumPy has no gradients.")
+
+
+class _Threads:
+    """How many of ours compute with PyTorch, and what its number of threads was before."""
+
+    lock = threading.Lock()
+    inside = 0
+    before = 1
 
 
 class TorchArrays:
@@ -100,18 +125,29 @@ class TorchArrays:
 
     @contextlib.contextmanager
     def _one_thread(self) -> Iterator[None]:
-        """Threads are over blocks of rows, and sums must not depend on their number."""
-        before = self._torch.get_num_threads()
+        """Threads are over blocks of rows, and sums must not depend on their number.
+
+        PyTorch has a number for each thread, and that of the last one to set it for new ones.
+        """
+        with _Threads.lock:
+            if _Threads.inside == 0:
+                _Threads.before = self._torch.get_num_threads()
+            _Threads.inside += 1
         self._torch.set_num_threads(1)
         try:
             yield
         finally:
-            self._torch.set_num_threads(before)
+            with _Threads.lock:
+                _Threads.inside -= 1
+                self._torch.set_num_threads(_Threads.before)
 
     def call(self, function: Callable[..., Any], params: Any, *arrays: Any, **more: Any) -> Any:
         with self._one_thread(), self._torch.no_grad():
             result = function(params, *arrays, **more)
         return result.cpu().numpy() if self._torch.is_tensor(result) else result
+
+    def apply(self, function: Callable[..., Any], params: Any, *arguments: Any) -> Any:
+        return self.call(function, params, *arguments)
 
     def gradient(
         self,
@@ -186,8 +222,6 @@ class JaxArrays:
             found = self._call(
                 self._functions, lambda function: function, function, params, *padded, **named
             )
-            if not hasattr(found, "dtype"):
-                return found
             result = np.asarray(found)
         # Back to the rows and states that were asked for, if the result has these axes.
         wanted = (len(arrays[0]), *(array.shape[1] for array in arrays if array.ndim == 3))[:2]
@@ -195,6 +229,15 @@ class JaxArrays:
         if result.shape[: len(grown)] == grown:
             result = result[tuple(slice(length) for length in wanted)]
         return result
+
+    def apply(self, function: Callable[..., Any], params: Any, *arguments: Any) -> Any:
+        """Not compiled, for it may do anything; and with rows as they are, for it may add them."""
+        with self._precision(self._is_double(params)):
+            move = self._jax.numpy.asarray
+            given = self._jax.tree.map(
+                lambda part: move(part) if isinstance(part, np.ndarray) else part, arguments
+            )
+            return function(params, *given)
 
     def gradient(
         self,

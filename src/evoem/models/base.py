@@ -222,6 +222,11 @@ class Model(ABC):
         """
         return False
 
+    @property
+    def explores(self) -> bool:
+        """Whether `update` may lead to where log-joints are no numbers: EM falls back there too."""
+        return False
+
     def fallback_update(self, params: Any, stats: Any) -> Any:
         """The update of a guarded model to fall back on."""
         raise self._undefined("fallback_update")

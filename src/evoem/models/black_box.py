@@ -26,7 +26,7 @@ from evoem.models.array_libraries import Library
 from evoem.models.base import Mask, Model, Posterior, add_statistics
 from evoem.models.gradient import ROWS_OF_GRADIENT, Ascent
 from evoem.models.linear import clip_probabilities
-from evoem.models.many_states import ManyStates, active_of, dense, parts
+from evoem.models.many_states import ManyStates, active_of, dense, parts, weighty
 from evoem.models.one_state import OneState
 from evoem.models.parameters import Values
 from evoem.models.predictive import Support, by_quadrature, support_of
@@ -136,7 +136,7 @@ class BlackBoxModel(Model):
         return Derived(native, len(probs), float(probs.sum()))
 
     def prepare_rows(self, derived: Derived, X: NDArray[np.floating], observed: Mask) -> Any:
-        return self.log_joint_of.rows(X, observed)
+        return self.log_joint_of.rows(derived.params, X, observed)
 
     def n_latents(self, derived: Derived) -> int:
         return derived.n_latents
@@ -228,9 +228,9 @@ class BlackBoxModel(Model):
             return
         numbers = posterior.states.shape[1] * max(derived.n_latents, rows.X.shape[1])
         for part in parts(len(rows.X), numbers):
-            states = dense(posterior.states[part], derived.n_latents, rows.X.dtype)
-            found = self._sums(derived, rows.some(part), states, posterior.weights[part])
-            add_statistics(stats.sums, found)
+            some = Posterior(posterior.states[part], posterior.weights[part])
+            states, weights = weighty(some, derived.n_latents, rows.X.dtype)
+            add_statistics(stats.sums, self._sums(derived, rows.some(part), states, weights))
 
     def _sums(
         self, derived: Derived, rows: Any, states: NDArray[Any], weights: NDArray[np.float64]
@@ -241,7 +241,9 @@ class BlackBoxModel(Model):
         found = self._call(statistics, derived, rows.X, rows.mask, states, weights)
         if not isinstance(found, Mapping):
             raise TypeError(f"statistics must return a dict of arrays; got {type(found)!r}.")
-        return {name: np.array(value, np.float64) for name, value in found.items()}
+        return {
+            name: parameters.in_numpy(value).astype(np.float64) for name, value in found.items()
+        }
 
     def _gradient(
         self,
@@ -256,9 +258,6 @@ class BlackBoxModel(Model):
             rows, states, weights = _rows_at(rows, possible), states[possible], weights[possible]
         if not len(weights):
             return {}
-        # A state of no weight may have no log-joint to differentiate.
-        best = np.take_along_axis(states, weights.argmax(1)[:, None, None], 1)
-        states = np.where((weights > 0)[:, :, None], states, best)
         found = ascent.gradient(derived.params, rows, states, weights)
         return {**found, ROWS_OF_GRADIENT: np.array(float(len(weights)))}
 
@@ -267,7 +266,7 @@ class BlackBoxModel(Model):
         if self.functions.update is not None:
             native = self.prepare(params, np.float64).params
             sums = {name: self.library.array(native, value) for name, value in stats.sums.items()}
-            values = parameters.flatten(self.functions.update(native, sums))
+            values = parameters.flatten(self.library.apply(self.functions.update, native, sums))
             return moved._replace(values=parameters.matching(self.template, values, "update"))
         if self.ascent is not None:
             values, ascent = self.ascent.step(params.values, params.ascent, stats.sums)
@@ -282,6 +281,11 @@ class BlackBoxModel(Model):
     def guarded(self) -> bool:
         """Nobody knows what a user's update, or a step along a gradient, does to the bound."""
         return self.functions.update is not None or self.ascent is not None
+
+    @property
+    def explores(self) -> bool:
+        """A step along a gradient may be too long; what a user's update makes is meant."""
+        return self.ascent is not None
 
     def fallback_update(self, params: BlackBoxParams, stats: BlackBoxStats) -> BlackBoxParams:
         """No change, and a smaller step next time."""
@@ -324,13 +328,14 @@ class BlackBoxModel(Model):
         if self.functions.sample is None:
             raise TypeError("sampler must be given to draw data from the model; it is None.")
         native = self.prepare(params, np.float64).params
-        X, states = self.library.call(self.functions.sample, native, n, rng)
-        return np.asarray(X, np.float64), np.asarray(states, np.bool_)
+        X, states = self.library.apply(self.functions.sample, native, n, rng)
+        X, states = parameters.in_numpy(X), parameters.in_numpy(states)
+        return X.astype(np.float64), states.astype(np.bool_)
 
     def _call(self, function: Any, derived: Derived, *arrays: NDArray[Any]) -> Any:
         """One of the user's functions of arrays."""
         given = (self.library.array(derived.params, array) for array in arrays)
-        return self.library.call(function, derived.params, *given)
+        return self.library.apply(function, derived.params, *given)
 
 
 def _rows_at(rows: Any, chosen: NDArray[np.bool_]) -> Any:

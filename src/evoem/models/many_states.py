@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from evoem.compile import kernel
 from evoem.errors import LogJointError
-from evoem.models.array_libraries import Library
-from evoem.models.base import Mask
+from evoem.models.array_libraries import Library, read_only
+from evoem.models.base import Mask, Posterior
 from evoem.models.parameters import Values
 from evoem.states import Population, States, active_latents, unpack
 
@@ -73,6 +73,45 @@ def dense(states: States, n_latents: int, dtype: DTypeLike) -> NDArray[Any]:
     return out
 
 
+@kernel
+def _weighty(states, weights, negligible, out, out_weights):
+    active = np.empty(out.shape[2] + 1, np.int64)
+    for r in range(out.shape[0]):
+        heaviest = 0
+        for m in range(weights.shape[1]):
+            if weights[r, m] > weights[r, heaviest]:
+                heaviest = m
+        n, m = 0, 0
+        while n < out.shape[1]:
+            if m < weights.shape[1] and not weights[r, m] > negligible:
+                m += 1
+                continue
+            chosen = m if m < weights.shape[1] else heaviest
+            for i in range(active_latents(states, r, chosen, active)):
+                out[r, n, active[i]] = 1
+            out_weights[r, n] = weights[r, m] if m < weights.shape[1] else 0.0
+            n += 1
+            m += 1
+
+
+def weighty(
+    posterior: Posterior, n_latents: int, dtype: DTypeLike
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Dense states of any weight, and their weights.
+
+    Rows that have less of them than others are filled up with their heaviest state, at no weight.
+    A state of no weight need not have a log-joint that can be differentiated.
+    """
+    states, weights = posterior
+    negligible = float(np.finfo(dtype).eps)
+    most = int(np.count_nonzero(weights > negligible, axis=1).max(initial=1))
+    width = min(1 << (most - 1).bit_length(), weights.shape[1])  # few shapes, which JAX compiles
+    out = np.zeros((len(states), width, n_latents), dtype)
+    out_weights = np.empty((len(states), width))
+    _weighty(states, weights, negligible, out, out_weights)
+    return out, out_weights
+
+
 def takes_observed(function: Callable[..., Any]) -> bool:
     """Whether a function has a parameter `observed`."""
     return "observed" in inspect.signature(function).parameters
@@ -90,14 +129,14 @@ class ManyStates:
         """Parameters as the user's function is given them."""
         return self.library.params(template, values, dtype)
 
-    def rows(self, X: NDArray[np.floating], observed: Mask) -> ManyStatesRows:
+    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask) -> ManyStatesRows:
         """A block of rows."""
         if observed is not None and not self.takes_observed:
             raise ValueError(
                 "X must have no missing values for a log_joint without the parameter `observed`; "
                 f"got {np.count_nonzero(~observed)} of them."
             )
-        return ManyStatesRows(X, observed)
+        return ManyStatesRows(read_only(X), None if observed is None else read_only(observed))
 
     def compile(self, params: Any, rows: ManyStatesRows, n_latents: int) -> None:
         """Nothing is compiled before its first call."""

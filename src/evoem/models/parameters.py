@@ -69,10 +69,13 @@ def leaves(params: Any) -> dict[str, Any]:
     return dict(params.named_parameters() if is_module(params) else _walk(params, ""))
 
 
+def in_numpy(array: Any) -> NDArray[Any]:
+    """A number, or an array of any library."""
+    return np.asarray(array.detach().cpu().numpy() if hasattr(array, "detach") else array)
+
+
 def _as_numpy(name: str, leaf: Any) -> NDArray[Any]:
-    if hasattr(leaf, "detach"):
-        leaf = leaf.detach().cpu().numpy()
-    array = np.array(leaf)
+    array = in_numpy(leaf).copy()
     if array.dtype.kind not in "fiub":
         raise ValueError(f"params must hold real numbers; got {leaf!r} for {name!r}.")
     if not np.isfinite(array).all():
@@ -134,7 +137,8 @@ def like(template: Any, values: Values) -> Any:
         if hasattr(leaf, "new_tensor"):  # PyTorch
             return leaf.new_tensor(value)
         if hasattr(leaf, "sharding"):  # JAX
-            return sys.modules["jax"].numpy.asarray(value, leaf.dtype)
+            with sys.modules["jax"].enable_x64(leaf.dtype.itemsize == 8):
+                return sys.modules["jax"].numpy.asarray(value, leaf.dtype)
         return value[()]
 
     return rebuild(template, make)
