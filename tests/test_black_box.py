@@ -24,8 +24,9 @@ from evoem import BlackBox, LogJointError
 from evoem.black_box import is_vectorized
 from evoem.models import array_libraries, parameters
 from evoem.models.constraints import TRANSFORMS
+from evoem.models.many_states import ManyStates
 from evoem.models.predictive import support_of
-from evoem.states import unpack
+from evoem.states import Population, unpack
 from evoem.whole_files import FileError
 
 H, D = 3, 4
@@ -989,3 +990,85 @@ def test_the_kept_states_of_a_fit_are_those_of_the_best_log_joints():
         for n, row in enumerate(kept)
     ]
     np.testing.assert_allclose(found, best, rtol=1e-9)
+
+
+def test_rows_without_states_are_not_evaluated_whatever_their_memory_holds():
+    seen = []
+
+    def log_joint(params, X, states):
+        seen.append((X[:, 0].tolist(), states.tolist()))
+        return X[:, :1] + states.sum(-1)
+
+    states = np.full((3, 4, 1), 2**64 - 1, np.uint64)  # more latents than there are
+    states[1, 1:3, 0] = [0b101, 0b010]
+    out = np.zeros((3, 4))
+    X = np.arange(3.0)[:, None]
+    evaluate = ManyStates(log_joint, array_libraries.NumpyArrays())
+    rows = evaluate.rows({}, X, None)
+    starts, stops = np.array([0, 1, 4]), np.array([0, 3, 4])
+    evaluate.evaluate({}, rows, H, Population(states, out, starts, stops))
+    assert seen == [([1.0], [[[1, 0, 1], [0, 1, 0]]])]
+    np.testing.assert_array_equal(out, [[0, 0, 0, 0], [0, 3, 2, 0], [0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_guided_mutation_finds_the_best_states(n_jobs):
+    rng = np.random.default_rng(0)
+    size = 9
+    dictionary = 3 * rng.normal(size=(size, 12))
+    X = (rng.random((70, size)) < 0.3) @ dictionary + rng.normal(size=(70, 12))
+    params = {"W": dictionary, "noise": 1.0, "pi": 0.3}
+    options = {"update": False, "tol": 0, "random_state": 0, "n_jobs": n_jobs}
+    every = BlackBox(gauss, params, size, n_states="all", max_iter=1, **options).fit(X)
+    guided = BlackBox(
+        gauss, params, size, n_states=8, n_parents=4, n_children=3, max_iter=12,
+        parents="best", mutation="guided", **options,
+    ).fit(X)  # fmt: skip
+    best = np.sort(every.state_.log_joints)[:, -1]
+    np.testing.assert_allclose(guided.state_.log_joints.max(1), best)
+
+
+def test_jax_that_cannot_be_compiled_is_told_and_runs_without():
+    def log_joint(params, X, states):
+        sign = 1.0 if X[0, 0] > -np.inf else -1.0
+        return -sign * ((X[:, None] - states @ params["W"]) ** 2).sum(-1)
+
+    options = {"n_latents": H, "max_iter": 1, "tol": 0, "random_state": 0}
+    params = {"W": jnp.asarray(W, np.float32)}
+    X = np.random.default_rng(0).normal(size=(20, D))
+    with pytest.raises(TypeError, match=r"log_joint must compile with jax.jit, or .* Attempted"):
+        BlackBox(log_joint, params, **options).fit(X)
+    plain = BlackBox(log_joint, params, compiled=False, **options).fit(X)
+    assert np.isfinite(plain.free_energy_)
+
+
+def test_plain_python_may_read_parameters_like_the_dict_they_were():
+    def log_joint(params, x, observed, state):
+        assert params.noise == params["noise"] == params[1]
+        return -float(((x - state @ params["W"]) ** 2).sum())
+
+    X = np.random.default_rng(0).normal(size=(12, D))
+    options = {"n_latents": H, "update": False, "max_iter": 1, "tol": 0, "random_state": 0}
+    with pytest.raises(TypeError, match=r"reads a dict of parameters as params\.name"):
+        BlackBox(log_joint, GAUSS, **options).fit(X)
+    model = BlackBox(log_joint, GAUSS, compiled=False, n_states="all", **options).fit(X)
+    squares = ((X[:, None] - ALL @ W) ** 2).sum(-1)
+    np.testing.assert_allclose(model.score_samples(X), logsumexp(-squares, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        ("adam", "optimizer must make one of torch.optim for these params; got 'adam'"),
+        (torch.optim.LBFGS, "optimizer must need one gradient for a step; got LBFGS"),
+    ],
+)
+def test_optimisers_that_cannot_be_used(optimizer, words):
+    X = np.random.default_rng(0).normal(size=(12, D))
+    params = {"W": torch.tensor(W)}
+
+    def log_joint(params, X, states):
+        return -((X[:, None] - states @ params["W"]) ** 2).sum(-1)
+
+    with pytest.raises(ValueError, match=re.escape(words)):
+        BlackBox(log_joint, params, H, optimizer=optimizer, random_state=0).fit(X)

@@ -259,7 +259,12 @@ class BlackBox(EEMEstimator):
                 "have no gradients; got None (use params of PyTorch or JAX, or update=False to "
                 "leave them as they are)."
             )
-        make = TorchOptimizer if isinstance(library, TorchArrays) else OptaxOptimizer
+        in_torch = isinstance(library, TorchArrays)
+        given = self.optimizer
+        if given is not None and not (callable(given) if in_torch else hasattr(given, "update")):
+            what = "make one of torch.optim" if in_torch else "be one of optax"
+            raise ValueError(f"optimizer must {what} for these params; got {given!r}.")
+        make = TorchOptimizer if in_torch else OptaxOptimizer
         return Ascent(log_joint.gradient, make(self.optimizer), self.constraints or {})
 
     def _make_model(self) -> BlackBoxModel:

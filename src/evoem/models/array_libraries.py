@@ -212,7 +212,15 @@ class JaxArrays:
     ) -> Any:  # fmt: skip
         if function not in cache:
             cache[function] = self._jax.jit(make(function)) if self._compiled else make(function)
-        return cache[function](*arguments, **more)
+        try:
+            return cache[function](*arguments, **more)
+        except self._jax.errors.JAXTypeError as error:
+            if not self._compiled:
+                raise
+            first = str(error).splitlines()[0]
+            raise TypeError(
+                f"log_joint must compile with jax.jit, or be run without by compiled=False; {first}"
+            ) from error
 
     def call(self, function: Callable[..., Any], params: Any, *arrays: Any, **more: Any) -> Any:
         shapes = [_padded_shape(array) for array in arrays]

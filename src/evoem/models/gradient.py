@@ -58,6 +58,8 @@ class TorchOptimizer:
             tensor.grad = torch.as_tensor(-gradient[name])
         make = self._make or partial(torch.optim.Adam, lr=LEARNING_RATE)
         optimizer = make(list(tensors.values()))
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("optimizer must need one gradient for a step; got LBFGS.")
         if memory is not None:
             optimizer.load_state_dict(copy.deepcopy(memory))
         optimizer.step()

@@ -30,7 +30,7 @@ class ManyStatesRows(NamedTuple):
     X: NDArray[np.floating]
     observed: Mask
 
-    def some(self, part: slice) -> "ManyStatesRows":
+    def some(self, part: slice | NDArray[np.int64]) -> "ManyStatesRows":
         """A part of them."""
         return ManyStatesRows(self.X[part], None if self.observed is None else self.observed[part])
 
@@ -41,21 +41,23 @@ class ManyStatesRows(NamedTuple):
 
 
 @kernel
-def _unpack_range(states, starts, stops, out):
-    """Dense states from start to stop of each row, and the row's first one where there are less."""
+def _unpack_some(states, rows, starts, stops, out):
+    """Dense states of some rows, each from start to stop, and its first where it has less."""
     active = np.empty(out.shape[2] + 1, np.int64)
-    for r in range(out.shape[0]):
+    for i in range(out.shape[0]):
+        r = rows[i]
         for j in range(out.shape[1]):
-            m = starts[r] + j if starts[r] + j < stops[r] else 0
-            for i in range(active_latents(states, r, m, active)):
-                out[r, j, active[i]] = 1
+            m = starts[r] + j if starts[r] + j < stops[r] else starts[r]
+            for a in range(active_latents(states, r, m, active)):
+                out[i, j, active[a]] = 1
 
 
 @kernel
-def _place(values, starts, stops, out):
-    for r in range(values.shape[0]):
+def _place(values, rows, starts, stops, out):
+    for i in range(values.shape[0]):
+        r = rows[i]
         for j in range(stops[r] - starts[r]):
-            out[r, starts[r] + j] = values[r, j]
+            out[r, starts[r] + j] = values[i, j]
 
 
 def parts(n_rows: int, numbers_per_row: int) -> Iterator[slice]:
@@ -69,7 +71,7 @@ def dense(states: States, n_latents: int, dtype: DTypeLike) -> NDArray[Any]:
     """States of all rows as zeros and ones."""
     out = np.zeros((*states.shape[:2], n_latents), dtype)
     starts, stops = np.zeros(len(states), np.int64), np.full(len(states), states.shape[1])
-    _unpack_range(states, starts, stops, out)
+    _unpack_some(states, np.arange(len(states)), starts, stops, out)
     return out
 
 
@@ -152,18 +154,18 @@ class ManyStates:
         self, params: Any, rows: ManyStatesRows, n_latents: int, population: Population
     ) -> None:
         """Fill in `population.log_joints`."""
-        width = int((population.stops - population.starts).max(initial=0))
+        states, out, starts, stops = population
+        width = int((stops - starts).max(initial=0))
         if width == 0:
             return
-        for part in parts(len(rows.X), width * max(n_latents, rows.X.shape[1])):
-            some, states = rows.some(part), population.states[part]
-            starts, stops = population.starts[part], population.stops[part]
-            wanted = np.zeros((len(states), width, n_latents), rows.X.dtype)
-            _unpack_range(states, starts, stops, wanted)
-            arrays, more = self._arguments(params, some, wanted)
+        busy = np.flatnonzero(stops > starts)
+        for part in parts(len(busy), width * max(n_latents, rows.X.shape[1])):
+            numbers = busy[part]
+            wanted = np.zeros((len(numbers), width, n_latents), rows.X.dtype)
+            _unpack_some(states, numbers, starts, stops, wanted)
+            arrays, more = self._arguments(params, rows.some(numbers), wanted)
             found = self.library.call(self.function, params, *arrays, **more)
-            values = _checked(found, wanted, part.start)
-            _place(values, starts, stops, population.log_joints[part])
+            _place(_checked(found, wanted, int(numbers[0])), numbers, starts, stops, out)
 
     def gradient(
         self, params: Any, rows: ManyStatesRows, states: NDArray[Any], weights: NDArray[np.float64]

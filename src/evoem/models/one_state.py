@@ -93,19 +93,26 @@ def _reason(error: Exception, function: Callable[..., Any]) -> str:
     if not isinstance(error, NumbaError):
         return f"Numba gave up on it, maybe since what it is given is read-only: {error}"
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    file = inspect.getsourcefile(function)
-    places = [int(line) for name, line in re.findall(r'File "(.*?)", line (\d+)', text)
-              if file and file.endswith(name.removeprefix("../"))]  # fmt: skip
     lines = [line.strip(" -") for line in text.splitlines()]
     skipped = ("Failed in", "File ", "During:", "<source", "There are", "def ")
     why = next((line for line in lines if line and not line.startswith(skipped)), text)
-    if not places:
-        return why
-    lines_of_function, first = inspect.getsourcelines(function)
-    number = places[-1]
-    within = 0 <= number - first < len(lines_of_function)
-    source = lines_of_function[number - first].strip() if within else ""
-    return f"line {number}{f' ({source})' if source else ''}: {why}"
+    number, source = _place(text, function)
+    return f"line {number} ({source}): {why}" if number else why
+
+
+def _place(text: str, function: Callable[..., Any]) -> tuple[int, str]:
+    """Number and content of the line of a function that Numba complains of; 0 if it is unknown."""
+    lines, first = inspect.getsourcelines(function)
+    file = inspect.getsourcefile(function) or ""
+    for name, number in reversed(re.findall(r'File "(.*?)", line (\d+)', text)):
+        line = int(number) - first
+        if file.endswith(name.removeprefix("../")) and 0 <= line < len(lines):
+            return int(number), lines[line].strip()
+    for unknown in re.findall(r"name '(\w+)' is not defined", text):
+        for line, source in enumerate(lines):
+            if re.search(rf"\b{unknown}\b", source):
+                return first + line, source.strip()
+    return 0, ""
 
 
 class OneState:
@@ -167,7 +174,8 @@ class OneState:
             self._log_joint.compile(types)
         except Exception as error:  # Numba raises others too, where it did not foresee something
             raise TypeError(
-                "log_joint must compile with Numba, or be run as plain Python by compiled=False; "
+                "log_joint must compile with Numba (which reads a dict of parameters as "
+                "params.name), or be run as plain Python by compiled=False; "
                 f"{_reason(error, function)}"
             ) from error
         result = self._log_joint.overloads[types].signature.return_type

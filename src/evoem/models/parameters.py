@@ -77,7 +77,8 @@ def in_numpy(array: Any) -> NDArray[Any]:
 def _as_numpy(name: str, leaf: Any) -> NDArray[Any]:
     array = in_numpy(leaf).copy()
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"params must hold real numbers; got {leaf!r} for {name!r}.")
+        place = f" for {name!r}" if name else ""
+        raise ValueError(f"params must hold real numbers; got {leaf!r}{place}.")
     if not np.isfinite(array).all():
         wrong = array[~np.isfinite(array)][0]
         raise ValueError(f"params must be finite; got {wrong} in {name!r}.")
@@ -112,7 +113,12 @@ def rebuild(template: Any, make: Callable[[str], Any], for_numba: bool = False) 
 
 @lru_cache
 def _record(names: tuple[str, ...]) -> Any:
-    return namedtuple("Params", names)
+    """A NamedTuple that in Python, unlike in Numba, can be read like the dict it stands for."""
+
+    def item(self: Any, key: Any) -> Any:
+        return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
+
+    return type("Params", (namedtuple("Params", names),), {"__slots__": (), "__getitem__": item})
 
 
 def module_with(template: Any, values: Values) -> Any:
