@@ -1,10 +1,12 @@
-"""The demo runs, and so does the Python in the documentation."""
+"""The examples run, and so does the Python in the documentation."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evoem.evolution import OPERATORS
@@ -47,6 +49,19 @@ def test_the_demo_refuses_no_rows_in_one_sentence(tmp_path):
     done = run_demo(tmp_path, "--rows", "0")
     assert done.returncode == 2
     assert "argument --rows: must be an integer at least 1; got 0." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("example", "largest_error"),
+    [
+        ("poisson_sparse_coding", 0.03),
+        ("sigmoid_belief_network", 0.15),
+        ("maximal_causes", 0.05),
+    ],
+)
+def test_models_of_one_s_own_find_the_parameters_their_data_were_made_of(example, largest_error):
+    main = runpy.run_path(str(ROOT / "examples" / f"{example}.py"))["main"]
+    assert np.max(main(seed=0)) < largest_error
 
 
 def python_blocks(page):

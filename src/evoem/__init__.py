@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from evoem.errors import LogJointError
     from evoem.estimators import BinarySparseCoding, NoisyOr, SpikeSlabCoding
     from evoem.images.restore import Restoration, denoise, inpaint, restore
+    from evoem.tvae import TVAE
 
 __version__ = "0.1.0"
 
@@ -20,12 +21,14 @@ LATE = {
     "LogJointError": "evoem.errors",
     "NoisyOr": "evoem.estimators",
     "SpikeSlabCoding": "evoem.estimators",
+    "TVAE": "evoem.tvae",
     "Restoration": "evoem.images.restore",
     "denoise": "evoem.images.restore",
     "inpaint": "evoem.images.restore",
     "restore": "evoem.images.restore",
 }
 __all__ = [
+    "TVAE",
     "BinarySparseCoding",
     "BlackBox",
     "LogJointError",

@@ -292,18 +292,22 @@ class BlackBox(EEMEstimator):
     def load_params(self, path: str | Path) -> Any:
         """Parameters that `save_params` wrote, in the form of `params`, to start another fit from.
 
+        If `params` is a function, they are in the form of those that `fit` has learnt.
+
         Parameters
         ----------
         path : str or Path
         """
-        if callable(self.params) and not parameters.is_module(self.params):
-            raise ValueError("params must be parameters, not a function, to load others like them.")
+        template = self.params
+        if callable(template) and not parameters.is_module(template):
+            check_is_fitted(self)
+            template = self.params_
         try:
             with Path(path).open("rb") as opened, np.load(opened) as file:
                 values = {name: file[name] for name in file.files}
         except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
             raise whole_files.FileError(f"{path} must be a file of parameters; {error}.") from error
-        return parameters.like(self.params, parameters.matching(self.params, values, str(path)))
+        return parameters.like(template, parameters.matching(template, values, str(path)))
 
 
 BlackBox.__doc__ = (BlackBox.__doc__ or "").format(common=COMMON, attributes=ATTRIBUTES)

@@ -562,7 +562,7 @@ class NoisyOr(_BuiltInEstimator):
     def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         if self.binarize is not None:
             return np.where(np.isnan(X), X, np.greater(X, self.binarize)).astype(X.dtype)
-        validation.binary(X)
+        validation.binary(X, "set binarize to a threshold")
         return X
 
 

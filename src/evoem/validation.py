@@ -185,13 +185,11 @@ def varying(X: NDArray[np.floating]) -> None:
         raise ValueError(f"X must not be constant; got {least:g} everywhere.")
 
 
-def binary(X: NDArray[np.floating]) -> None:
-    """Refuse data other than 0, 1 and missing."""
+def binary(X: NDArray[np.floating], otherwise: str) -> None:
+    """Refuse data other than 0, 1 and missing; `otherwise` names the way out."""
     wrong = (X != 0) & (X != 1) & ~np.isnan(X)
     if wrong.any():
-        raise ValueError(
-            f"X must hold only 0, 1 and NaN (or set binarize to a threshold); got {X[wrong][0]:g}."
-        )
+        raise ValueError(f"X must hold only 0, 1 and NaN (or {otherwise}); got {X[wrong][0]:g}.")
 
 
 def given_parameters(defaults: Any, given: Mapping[str, Any]) -> Any:
