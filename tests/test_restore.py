@@ -921,7 +921,7 @@ def test_patches_reach_across_holes():
 def test_patches_of_colour_have_about_as_many_values():
     grey = restore(picture(32), max_iter=1, n_jobs=1)
     rgb = restore(colour(32), channel_axis=-1, max_iter=1, n_jobs=1)
-    assert (grey.settings["patch_size"], rgb.settings["patch_size"]) == (12, 7)
+    assert (grey.settings["patch_size"], rgb.settings["patch_size"]) == (8, 5)
 
 
 # ---------------------------------------------------------------------------------------- stacks
