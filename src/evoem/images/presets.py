@@ -74,8 +74,8 @@ def for_missing(preset: Settings) -> Settings:
     """
     return for_little_noise(preset)._replace(
         n_latents=preset.n_latents // 2,
-        n_states=preset.n_states // 5,
-        n_parents=preset.n_parents // 3,
+        n_states=preset.n_states // 3,
+        n_parents=preset.n_parents // 2,
         max_iter=2 * preset.max_iter,
     )
 
