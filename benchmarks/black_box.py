@@ -1,7 +1,7 @@
 """What a user's own log-joint costs, against a built-in model and against plain NumPy.
 
     python benchmarks/black_box.py
-    python benchmarks/black_box.py --rows 1000 --json black_box.json
+    python benchmarks/black_box.py --latents 64 --rows 1000 --json black_box.json
 
 The model is binary sparse coding, on noisy picture patches. As in `speed.py` the unit is the
 microsecond × core per state evaluated, in one thread. Three parts of an iteration are timed:
@@ -43,7 +43,6 @@ from evoem.models.one_state import OneState
 from evoem.states import unpack
 
 PATCH_WIDTH = 8
-N_LATENTS = 256
 N_STATES = 200
 EVOLUTION = em.Evolution(n_parents=10, n_children=9, n_generations=4)
 WARM_UP_ITERATIONS = 10
@@ -245,7 +244,7 @@ def time_plain_e_step(plain: Any, X: np.ndarray, dense: np.ndarray) -> float:
 
 def time_plain(X: np.ndarray, state: em.EMState, params: dict[str, Any]) -> dict[str, float]:
     """The same E-step by loops over rows, and over rows and states."""
-    dense = unpack(state.states, N_LATENTS)
+    dense = unpack(state.states, len(params["W"]))
     plain = {
         "rows": plain_numpy.BinarySparseCoding(state.params, X.astype(np.float64)),
         "rows_and_states": InPython(state.params, X, params),
@@ -273,7 +272,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     name, picture = pictures.read_picture(arguments.image)
     X = pictures.random_patches(pictures.add_noise(picture), PATCH_WIDTH, arguments.rows)
     built_in = BinarySparseCodingModel()
-    state = em.init(built_in, X, n_latents=N_LATENTS, n_states=N_STATES)
+    state = em.init(built_in, X, n_latents=arguments.latents, n_states=N_STATES)
     state, _ = em.run(built_in, X, state, EVOLUTION, max_iter=WARM_UP_ITERATIONS)
     learnt = state.params
     params = made_of(
@@ -283,7 +282,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     states = {"built-in": state}
     for kind, model in models.items():
         if kind != "built-in":
-            own = model.initialize(X, None, N_LATENTS, np.random.default_rng(0))
+            own = model.initialize(X, None, arguments.latents, np.random.default_rng(0))
             own = BlackBoxParams(own.values, learnt.activation_probs, own.support, None)
             states[kind] = state._replace(params=own)
             few = slice(0, SLOW_ROWS)
@@ -360,6 +359,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=2000, help="patches (%(default)s)")
+    parser.add_argument("--latents", type=int, default=256, help="of the model (%(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="timed rounds (%(default)s)")
     parser.add_argument("--image", type=Path, help="picture to cut patches from")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")

@@ -390,7 +390,8 @@ def test_a_folder_that_cannot_be_written_to_is_an_error(tmp_path, picture, optio
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
     arguments = [] if option == "-o" else ["-o", tmp_path / "out.png"]
-    refused(tmp_path, "denoise", picture, *arguments, option, folder / "other.png")
+    said = refused(tmp_path, "denoise", picture, *arguments, option, folder / "other.png")
+    assert "must be a place that can be written to" in said
 
 
 @pytest.mark.parametrize("option", ["-o", "--uncertainty", "--json"])

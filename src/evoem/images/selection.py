@@ -187,6 +187,7 @@ def select_plan(
             if best is None or best is candidate.best:
                 return Selection(plan, tuple(scores), candidate.run, ended)
             return early(canonical, best, scores, ended)
-    assert best is not None  # every plan is scored after its first iteration
+    if best is None:
+        raise RuntimeError("No plan was scored, though each is after its first iteration.")
     settings = best.plan.settings._replace(max_iter=best.score.iteration)
     return Selection(best.plan._replace(settings=settings), tuple(scores))

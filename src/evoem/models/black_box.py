@@ -255,7 +255,7 @@ class BlackBoxModel(Model):
     ) -> dict[str, NDArray[np.float64]]:
         possible = weights.max(1) > 0
         if not possible.all():
-            rows, states, weights = _rows_at(rows, possible), states[possible], weights[possible]
+            rows, states, weights = rows.some(possible), states[possible], weights[possible]
         if not len(weights):
             return {}
         found = ascent.gradient(derived.params, rows, states, weights)
@@ -292,7 +292,7 @@ class BlackBoxModel(Model):
         kept = self._with_activity(params, stats)
         if self.ascent is None:
             return kept
-        return kept._replace(ascent=self.ascent.shortened(params.values, params.ascent))
+        return kept._replace(ascent=self.ascent.shortened(params.ascent))
 
     def settled(self, stats: BlackBoxStats) -> BlackBoxStats:
         """A gradient holds for the parameters it was computed with, statistics for others too."""
@@ -336,7 +336,3 @@ class BlackBoxModel(Model):
         """One of the user's functions of arrays."""
         given = (self.library.array(derived.params, array) for array in arrays)
         return self.library.apply(function, derived.params, *given)
-
-
-def _rows_at(rows: Any, chosen: NDArray[np.bool_]) -> Any:
-    return type(rows)(*(None if part is None else part[chosen] for part in rows))

@@ -150,7 +150,7 @@ class Ascent:
             new[name] = np.asarray(self._transform(name).constrained(free[name] + step))
         return new, AscentState(memory, min(1.0, LONGER * before.share))
 
-    def shortened(self, values: Values, state: AscentState | None) -> AscentState:
+    def shortened(self, state: AscentState | None) -> AscentState:
         """What to remember of a step that was not taken."""
         before = AscentState(None, 1.0) if state is None else state
         return before._replace(share=SHORTER * before.share)

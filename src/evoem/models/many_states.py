@@ -30,7 +30,7 @@ class ManyStatesRows(NamedTuple):
     X: NDArray[np.floating]
     observed: Mask
 
-    def some(self, part: slice | NDArray[np.int64]) -> "ManyStatesRows":
+    def some(self, part: slice | NDArray[Any]) -> "ManyStatesRows":
         """A part of them."""
         return ManyStatesRows(self.X[part], None if self.observed is None else self.observed[part])
 
