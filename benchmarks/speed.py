@@ -7,7 +7,8 @@ The unit is the microsecond × core per state evaluated: the seconds of a whole 
 statistics, M-step) times the threads, over the states whose log-joints it asked for (those kept
 from before, and their new children). The same iteration in plain NumPy is timed beside it on a few
 of the rows, in one thread, so that the figure can be read on any machine; both are first checked to
-compute the same log-joints and statistics.
+compute the same log-joints and statistics. For the same reason the speed-up by threads stands
+beside the machine's own: that of runs of one thread each, side by side, with nothing in common.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,20 +139,45 @@ def warm_up(setting: Setting, X: np.ndarray, n_jobs: int) -> em.EMState:
     )[0]
 
 
+class Timed(NamedTuple):
+    """Iterations by number of threads."""
+
+    infos: dict[int, list[em.StepInfo]]
+    apart: dict[int, list[float]]  # seconds of as many runs of one thread each, side by side
+
+
+def copy_of(state: em.EMState) -> em.EMState:
+    """A state whose steps leave the other alone."""
+    return state._replace(states=state.states.copy(), log_joints=state.log_joints.copy())
+
+
+def time_apart(
+    setting: Setting, X: np.ndarray, state: em.EMState, n_runs: int, pool: ThreadPoolExecutor
+) -> float:
+    """Seconds of one iteration of `n_runs` runs of one thread each, all at the same time."""
+    runs = [copy_of(state) for _ in range(n_runs)]
+    started = time.perf_counter()
+    list(pool.map(lambda run: em.step(setting.model, X, run, setting.evolution), runs))
+    return time.perf_counter() - started
+
+
 def time_iterations(
     setting: Setting, X: np.ndarray, state: em.EMState, threads: list[int], repeats: int
-) -> tuple[em.EMState, dict[int, list[em.StepInfo]]]:
+) -> tuple[em.EMState, Timed]:
     """Iterations with each number of threads in turn, so that all meet the same other load."""
-    infos: dict[int, list[em.StepInfo]] = {n_jobs: [] for n_jobs in threads}
-    for _ in range(repeats):
-        for n_jobs in threads:
-            state, info = em.step(setting.model, X, state, setting.evolution, n_jobs=n_jobs)
-            infos[n_jobs].append(info)
-    return state, infos
+    timed = Timed({n_jobs: [] for n_jobs in threads}, {n_jobs: [] for n_jobs in threads})
+    with ThreadPoolExecutor(max(threads)) as pool:
+        for _ in range(repeats):
+            for n_jobs in threads:
+                timed.apart[n_jobs].append(time_apart(setting, X, state, n_jobs, pool))
+                state, info = em.step(setting.model, X, state, setting.evolution, n_jobs=n_jobs)
+                timed.infos[n_jobs].append(info)
+    return state, timed
 
 
-def summarise(infos: list[em.StepInfo], n_jobs: int) -> dict[str, float]:
+def summarise(timed: Timed, n_jobs: int) -> dict[str, float]:
     """Figures of the iterations with one number of threads."""
+    infos = timed.infos[n_jobs]
     seconds = [info.seconds for info in infos]
     costs = [1e6 * info.seconds * n_jobs / info.states_evaluated for info in infos]
     return {
@@ -158,6 +185,8 @@ def summarise(infos: list[em.StepInfo], n_jobs: int) -> dict[str, float]:
         "seconds_mean": statistics.mean(seconds),
         "us_core_best": min(costs),
         "us_core_median": statistics.median(costs),
+        "apart_best": min(timed.apart[n_jobs]) / n_jobs,
+        "apart_mean": statistics.mean(timed.apart[n_jobs]) / n_jobs,
     }
 
 
@@ -168,6 +197,7 @@ def add_speed_ups(by_threads: dict[int, dict[str, float]]) -> None:
         for kind in ("best", "mean"):
             ratio = reference[f"seconds_{kind}"] / figures[f"seconds_{kind}"]
             figures[f"speed_up_{kind}"] = ratio
+            figures[f"machine_{kind}"] = reference[f"apart_{kind}"] / figures[f"apart_{kind}"]
 
 
 # --------------------------------------------------------------------------------- plain NumPy
@@ -252,8 +282,8 @@ def measure_setting(
     """All figures of one setting."""
     X = make_rows(setting, noisy, n_rows)
     state = warm_up(setting, X, max(threads))
-    state, infos = time_iterations(setting, X, state, threads, repeats)
-    by_threads = {n_jobs: summarise(some, n_jobs) for n_jobs, some in infos.items()}
+    state, timed = time_iterations(setting, X, state, threads, repeats)
+    by_threads = {n_jobs: summarise(timed, n_jobs) for n_jobs in threads}
     add_speed_ups(by_threads)
     plain = compare_with_plain(setting, X, state)
     return {
@@ -266,7 +296,7 @@ def measure_setting(
         "evolution": setting.evolution._asdict(),
         "target_us_core": setting.target,
         "active_latents": float(np.bitwise_count(state.states).sum(-1).mean()),
-        "states_evaluated_per_row": infos[threads[0]][-1].states_evaluated / len(X),
+        "states_evaluated_per_row": timed.infos[threads[0]][-1].states_evaluated / len(X),
         "threads": by_threads,
         "plain_us_core": plain,
         "plain_ratio": plain / by_threads[min(threads)]["us_core_best"],
@@ -307,7 +337,7 @@ def measure_memory(n_rows: int, n_jobs: int, image: Path | None) -> dict[str, fl
 # -------------------------------------------------------------------------------------- report
 
 HEADINGS = (
-    "setting", "threads", "s/iteration", "(mean)", "speed-up", "(mean)",
+    "setting", "threads", "s/iteration", "(mean)", "speed-up", "(mean)", "machine", "(mean)",
     "µs×core", "(median)", "target", "met", "active", "plain NumPy", "ratio",
 )  # fmt: skip
 
@@ -324,6 +354,7 @@ def setting_lines(name: str, figures: dict[str, Any]) -> list[list[str]]:
         line = [name, str(n_jobs)]
         line += [f"{some['seconds_best']:.3f}", f"{some['seconds_mean']:.3f}"]
         line += [f"{some['speed_up_best']:.2f}", f"{some['speed_up_mean']:.2f}"]
+        line += [f"{some['machine_best']:.2f}", f"{some['machine_mean']:.2f}"]
         line += [f"{some['us_core_best']:.3f}", f"{some['us_core_median']:.3f}"]
         line += [f"{figures['target_us_core']:.2f}"]
         line += [verdict(some["us_core_best"], figures["target_us_core"])]
@@ -369,6 +400,7 @@ def print_report(report: dict[str, Any]) -> None:
             lines += setting_lines(name, figures)
         print("\n" + aligned(lines))
         print("\nBest of the timed iterations; speed-up and ratio against the fewest threads.")
+        print("machine: speed-up of as many runs of one thread each, side by side.")
         print("active: latents per kept state; plain NumPy in µs×core per state, one thread.")
     lines = process_lines(report)
     if lines:
