@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from evoem.errors import LogJointError
     from evoem.estimators import BinarySparseCoding, NoisyOr, SpikeSlabCoding
     from evoem.images.restore import Restoration, denoise, inpaint, restore
+    from evoem.subspace_coding import SubspaceCoding
     from evoem.tvae import TVAE
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ LATE = {
     "LogJointError": "evoem.errors",
     "NoisyOr": "evoem.estimators",
     "SpikeSlabCoding": "evoem.estimators",
+    "SubspaceCoding": "evoem.subspace_coding",
     "TVAE": "evoem.tvae",
     "Restoration": "evoem.images.restore",
     "denoise": "evoem.images.restore",
@@ -35,6 +37,7 @@ __all__ = [
     "NoisyOr",
     "Restoration",
     "SpikeSlabCoding",
+    "SubspaceCoding",
     "__version__",
     "denoise",
     "em",

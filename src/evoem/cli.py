@@ -49,7 +49,12 @@ class Job:
 
     input: Annotated[Path, Argument(help="PNG, JPEG, TIFF or NPY file.", show_default=False)]
     output: Annotated[Path, Option("--output", "-o", help="File for the restored picture.")]
-    model: Annotated[str, Option(help="es3c (spike-and-slab) or ebsc (binary).")] = "es3c"
+    model: Annotated[
+        str | None,
+        Option(
+            help="subspaces, es3c (spike-and-slab) or ebsc (binary); that of the preset if not given."
+        ),
+    ] = None
     preset: Preset = "balanced"
     patch_size: Annotated[list[int] | None, Option(help="Width of the patches; see --select.")] = (
         None
@@ -57,6 +62,7 @@ class Job:
     n_latents: Annotated[list[int] | None, Option(help="Size of the dictionary; see --select.")] = (
         None
     )
+    rank: Annotated[int | None, Option(help="Directions of a subspace, at most.")] = None
     n_states: Annotated[int | None, Option(help="States kept per patch.")] = None
     n_parents: Annotated[int | None, Option(help="States that have children.")] = None
     n_children: Annotated[int | None, Option(help="Children of each parent.")] = None

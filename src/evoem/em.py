@@ -225,7 +225,35 @@ def init(
     for _ in map_blocks(draw, slice(0, len(X)), n_jobs):
         pass
     model.check(params, X, observed, first)
+    if model.starts_single and n_states <= H:
+        _take_best_single(model, X, _mask_of_missing(observed), params, first, n_jobs)
     return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), False, 0, seed)
+
+
+def _take_best_single(
+    model: Model,
+    X: NDArray[np.floating],
+    observed: Mask,
+    params: Any,
+    first: NDArray[np.uint64],
+    n_jobs: int,
+) -> None:
+    """Replace the states of each row by the best of those with one active latent."""
+    derived = model.prepare(params, X.dtype)
+    single = states.pack(np.eye(model.n_latents(derived), dtype=np.bool_))
+    n_states = first.shape[1]
+
+    def choose(block: slice) -> None:
+        for chunk in chunks(block, len(single)):
+            rows = model.prepare_rows(derived, X[chunk], _pick(observed, chunk))
+            all_single = np.broadcast_to(single, (chunk.stop - chunk.start, *single.shape))
+            log_joints = posterior.evaluate(model, derived, rows, np.ascontiguousarray(all_single))
+            best = np.argpartition(-log_joints, n_states - 1, axis=1)[:, :n_states]
+            first[chunk] = single[np.sort(best, axis=1)]
+
+    with one_blas_thread():
+        for _ in map_blocks(choose, slice(0, len(X)), n_jobs):
+            pass
 
 
 class _PartResult(NamedTuple):
@@ -282,7 +310,7 @@ def _e_step(
             total.evaluated + result.evaluated,
             total.replaced + result.replaced,
         )
-    return total
+    return total._replace(statistics=model.gathered(derived, total.statistics))
 
 
 def _over_chunks(

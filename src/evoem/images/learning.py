@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from evoem import em, states, validation
 from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
+from evoem.subspace_coding import SubspaceCoding
 from evoem.evolution import Evolution
 from evoem.images import patches
 from evoem.images.arrays import Canonical
 from evoem.images.presets import Settings
-from evoem.models import BinarySparseCodingModel, SpikeSlabModel
+from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel
 from evoem.models.base import Mask
 from evoem.models.linear import LinearModel
 
@@ -89,8 +90,10 @@ class Clock(NamedTuple):
         return self._replace(limit=seconds + share * (self.limit - seconds))
 
 
-def make_model(name: str, learn_slab: bool) -> LinearModel:
+def make_model(name: str, rank: int, learn_slab: bool) -> LinearModel:
     """The model behind a name; the slab is fixed where something is missing (section 4.3)."""
+    if name == "subspaces":
+        return SubspaceModel(rank)
     if name == "ebsc":
         return BinarySparseCodingModel()
     if learn_slab:
@@ -154,7 +157,8 @@ class Learner:
         self.settings = settings
         self.seed = seed
         self.n_jobs = n_jobs
-        self.model = make_model(model, learn_slab=canonical.observed_as_given is None)
+        learn_slab = canonical.observed_as_given is None
+        self.model = make_model(model, settings.rank, learn_slab)
         self.evolution = evolution_of(settings)
         room = room_for(canonical, places, settings, memory)
         learnt = min(room, MOST_LEARNT if most is None else most, places.n_patches)
@@ -288,9 +292,11 @@ class Learner:
             "n_jobs": self.n_jobs,
             "random_state": self.seed,
         }
-        if isinstance(self.model, SpikeSlabModel):
+        if isinstance(self.model, SubspaceModel):
+            estimator: Any = SubspaceCoding(rank=self.model.rank, **options)
+        elif isinstance(self.model, SpikeSlabModel):
             options |= {"slab": self.model.slab, "learn_slab_means": self.model.learn_slab_means}
-            estimator: Any = SpikeSlabCoding(**options)
+            estimator = SpikeSlabCoding(**options)
         else:
             estimator = BinarySparseCoding(**options)
         return estimator.adopt(self.X, self.observed, self.state, self.infos)

@@ -17,6 +17,7 @@ class Settings(NamedTuple):
 
     patch_size: int
     n_latents: int
+    rank: int  # of subspaces; else 0
     n_states: int
     n_parents: int
     n_children: int
@@ -29,17 +30,25 @@ class Settings(NamedTuple):
 
 
 STARTS = ("sketch", "mean")
+# Those of the models of the paper.
 PRESETS = {
-    "fast": Settings(12, 512, 100, 30, 2, 1, 6, 8, "best", "guided", "sketch"),
-    "balanced": Settings(12, 512, 300, 60, 2, 1, 20, 8, "best", "guided", "sketch"),
-    "best": Settings(12, 512, 500, 100, 2, 1, 60, 8, "best", "guided", "sketch"),
+    "fast": Settings(12, 512, 0, 100, 30, 2, 1, 6, 8, "best", "guided", "sketch"),
+    "balanced": Settings(12, 512, 0, 300, 60, 2, 1, 20, 8, "best", "guided", "sketch"),
+    "best": Settings(12, 512, 0, 500, 100, 2, 1, 60, 8, "best", "guided", "sketch"),
     # Section 4.2 and appendix E, House at a patch size of 12.
-    "paper": Settings(12, 512, 60, 60, 1, 1, 4000, 1, "fit", "uniform", "mean"),
+    "paper": Settings(12, 512, 0, 60, 60, 1, 1, 4000, 1, "fit", "uniform", "mean"),
+}
+# Those of subspaces, each of which does the work of several latents.
+SUBSPACE_PRESETS = {
+    "fast": Settings(12, 256, 8, 30, 8, 2, 1, 3, 8, "best", "guided", "sketch"),
+    "balanced": Settings(12, 256, 8, 60, 15, 2, 1, 10, 8, "best", "guided", "sketch"),
+    "best": Settings(12, 256, 8, 100, 20, 2, 1, 30, 8, "best", "guided", "sketch"),
 }
 # Standard deviation of noise, relative to that of the image, from which large patches are better.
 MUCH_NOISE = 0.75
 # A dictionary needs this many patches for each latent, and as many patches as they have pixels.
 PATCHES_PER_LATENT = 8
+PATCHES_PER_SUBSPACE = 64
 # To see around a hole, patches must be wider than it, up to a size.
 HOLE_WIDTHS = 2
 WIDEST_FOR_HOLES = 16
@@ -93,7 +102,8 @@ def fit_to_image(
     """
     patch_size = given.get("patch_size") or _patch_size(preset.patch_size, shape, observed)
     places = patches.grid(shape, patch_size)
-    fitting = max(min(preset.n_latents, places.n_patches // PATCHES_PER_LATENT), 2)
+    needed = PATCHES_PER_SUBSPACE if preset.rank else PATCHES_PER_LATENT
+    fitting = max(min(preset.n_latents, places.n_patches // needed), 2)
     n_latents = given.get("n_latents", fitting)
     n_states = given.get("n_states", min(preset.n_states, 2**n_latents))
     return preset._replace(
@@ -105,14 +115,26 @@ def fit_to_image(
     )._replace(**given)
 
 
+def model_for(name: str, model: str | None, observed: Mask) -> str:
+    """The model of a named preset, unless one is given.
+
+    Subspaces restore more in less time, but take long where something is missing: no two rows have
+    the same system to solve then.
+    """
+    if model is not None:
+        return model
+    return "es3c" if name == "paper" or observed is not None else "subspaces"
+
+
 def settings_for(
-    name: str, given: dict[str, Any], values: NDArray[np.floating], observed: Mask
+    name: str, model: str, given: dict[str, Any], values: NDArray[np.floating], observed: Mask
 ) -> Settings:
     """Settings of a named preset for an image (rows, columns, channels), those given as they are.
 
     Those of the paper are as printed.
     """
-    preset = PRESETS[name]
+    presets = SUBSPACE_PRESETS if model == "subspaces" else PRESETS
+    preset = presets[name]
     if name != "paper":
         if observed is not None:
             preset = for_missing(preset)

@@ -15,11 +15,11 @@ from evoem import validation
 from evoem.images import arrays, patches
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Clock, Progress
-from evoem.images.presets import PRESETS, STARTS, settings_for, stride_for
+from evoem.images.presets import PRESETS, STARTS, model_for, settings_for, stride_for
 from evoem.images.run import Plan, Run
 from evoem.images.selection import SELECTS, Score, Selection, select_plan
 
-MODELS = ("es3c", "ebsc")
+MODELS = ("subspaces", "es3c", "ebsc")
 MERGES = ("mean", "centre", "variance")
 N_SEEDS = 2**32
 
@@ -29,10 +29,11 @@ class Options(TypedDict, total=False):
 
     channel_axis: int | None
     alpha: bool
-    model: str
+    model: str | None
     preset: str
     patch_size: int | Sequence[int] | None
     n_latents: int | Sequence[int] | None
+    rank: int | None
     n_states: int | None
     n_parents: int | None
     n_children: int | None
@@ -79,10 +80,11 @@ def restore(
     keep_observed: bool = False,
     channel_axis: int | None = None,
     alpha: bool = True,
-    model: str = "es3c",
+    model: str | None = None,
     preset: str = "balanced",
     patch_size: int | Sequence[int] | None = None,
     n_latents: int | Sequence[int] | None = None,
+    rank: int | None = None,
     n_states: int | None = None,
     n_parents: int | None = None,
     n_children: int | None = None,
@@ -119,18 +121,23 @@ def restore(
         Where the channels are. They are restored together.
     alpha : bool
         The last of four channels is kept as it is and not learnt from.
-    model : {"es3c", "ebsc"}
-        Spike-and-slab sparse coding, or binary sparse coding.
+    model : {"subspaces", "es3c", "ebsc"}, optional
+        Spike-and-slab sparse coding with several patterns a latent, with one, as in the paper, or
+        binary sparse coding. By default "es3c" where something is missing and for the preset
+        "paper", else "subspaces".
     preset : {"fast", "balanced", "best", "paper"}
         Settings for all of what follows up to `max_iter`; each can be given on its own.
     patch_size, n_latents : int
         Width of the square patches, and size of the dictionary. Those of a preset shrink for small
         images.
+    rank : int
+        The most directions a latent of "subspaces" may have.
     n_states, n_parents, n_children, n_generations, parents, mutation : int, str
         The evolutionary search, see `evoem.SpikeSlabCoding`.
     start : {"sketch", "mean"}
         What learning starts from: patches of a sketch of the image, which a small model makes in
-        seconds, or the mean of the data with noise, as in the paper.
+        seconds, or the mean of the data with noise, as in the paper; for "subspaces" clusters of
+        the damaged patches.
     n_parts : int
         Mini-batches per iteration.
     max_iter : int
@@ -167,9 +174,9 @@ def restore(
     started = time.perf_counter()
     validation.boolean("keep_observed", keep_observed)
     validation.boolean("alpha", alpha)
-    validation.choice("model", model, MODELS)
     validation.choice("preset", preset, PRESETS)
     for name, value, known in (
+        ("model", model, MODELS),
         ("merge", merge, MERGES),
         ("start", start, STARTS),
         ("select", select, SELECTS),
@@ -186,6 +193,7 @@ def restore(
         if value is not None
     }
     counts = {
+        "rank": rank,
         "n_states": n_states,
         "n_parents": n_parents,
         "n_children": n_children,
@@ -200,6 +208,11 @@ def restore(
     if time_limit is not None:
         validation.real("time_limit", time_limit, 0.0)
     canonical = arrays.read(image, mask, channel_axis, alpha)
+    model = model_for(preset, model, canonical.observed)
+    if model == "subspaces" and preset == "paper":
+        raise ValueError('preset must not be "paper" with model="subspaces"; got "paper".')
+    if model != "subspaces" and rank is not None:
+        raise ValueError(f'rank must not be given with model="{model}"; got {rank}.')
     given = counts | {"parents": parents, "mutation": mutation, "start": start}
     explicit = {name: value for name, value in given.items() if value is not None}
     if merge is None:
@@ -252,6 +265,7 @@ def plans_for(
     stride: int | None,
     *,
     preset: str,
+    model: str,
     seeds: Sequence[int],
     **others: Any,
 ) -> list[Plan]:
@@ -260,11 +274,19 @@ def plans_for(
     plans = []
     for values in itertools.product(*candidates.values()):
         given = explicit | dict(zip(candidates, values, strict=True))
-        settings = settings_for(preset, given, canonical.values, canonical.observed)
+        settings = settings_for(preset, model, given, canonical.values, canonical.observed)
         step = stride_for(shape, settings.patch_size) if stride is None else stride
         places = patches.grid(shape, settings.patch_size, step)
         plans += [
-            Plan(preset=preset, settings=settings, stride=step, places=places, seed=seed, **others)
+            Plan(
+                preset=preset,
+                model=model,
+                settings=settings,
+                stride=step,
+                places=places,
+                seed=seed,
+                **others,
+            )
             for seed in seeds
         ]
     return plans

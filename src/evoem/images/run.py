@@ -49,9 +49,8 @@ class Run:
         plan, params = self.plan, None
         self.learner = self._new_learner()
         if self.from_sketch:
-            small = sketch.small_learner(
-                self.canonical, plan.model, plan.seed, plan.n_jobs, plan.memory
-            )
+            model = "es3c" if plan.model == "subspaces" else plan.model
+            small = sketch.small_learner(self.canonical, model, plan.seed, plan.n_jobs, plan.memory)
             first = sketch.parameters_from_damaged(small)
             time = clock.part(sketch.TIME_SHARE)
             ended = small.learn(time, 0.0, callback, self.preview, first)

@@ -7,15 +7,13 @@ From there a few iterations lead further than hundreds do from the mean of the d
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
-from sklearn.cluster import KMeans, kmeans_plusplus
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
 from threadpoolctl import threadpool_limits
 
@@ -23,8 +21,10 @@ from evoem.images import arrays, patches
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Learner
 from evoem.images.presets import PATCHES_PER_LATENT, Settings, fit_to_image, stride_for
+from evoem.models.clusters import cluster
+from evoem.models.subspaces import SubspaceModel
 
-SKETCH = Settings(8, 256, 30, 15, 2, 1, 8, 8, "best", "guided", "sketch")
+SKETCH = Settings(8, 256, 0, 30, 15, 2, 1, 8, 8, "best", "guided", "sketch")
 # Patches learnt from, for each pixel.
 COVER = 16
 # Of a limited time.
@@ -32,9 +32,9 @@ TIME_SHARE = 0.2
 # Width of what is sketched of a large image, and windows to choose from along each side.
 LARGEST = 640
 WINDOWS = 4
-# Patches a dictionary is made from, and steps of k-means.
+# Patches that a dictionary is made from, and that subspaces are.
 EXAMPLES = 20_000
-STEPS = 8
+SUBSPACE_EXAMPLES = 60_000
 # Share of the latents that stand for details.
 DETAILS = 0.25
 # Noise variance to start from is at least this share of the image's.
@@ -112,6 +112,8 @@ def parameters_from_damaged(small: Learner) -> Any:
 
 def parameters_from_sketch(learner: Learner, small: Learner, keep_observed: bool) -> Any:
     """Parameters to start from, with a dictionary of a sketch of the image."""
+    if isinstance(learner.model, SubspaceModel):
+        return _first_subspaces(learner, learner.model, small, keep_observed)
     return _first_parameters(learner, small.canonical, small.sketch(keep_observed), unlike)
 
 
@@ -135,19 +137,37 @@ def _first_parameters(
     return learner.model.with_dictionary(coarse, fine, variance)
 
 
+def _first_subspaces(
+    learner: Learner, model: SubspaceModel, small: Learner, keep_observed: bool
+) -> Any:
+    """Clusters of patches of the sketch, and how patches of the damaged image differ in them."""
+    image, given = small.sketch(keep_observed), small.canonical
+    places = patches.grid(image.shape, learner.settings.patch_size)
+    numbers = np.random.default_rng(learner.seed).permutation(places.n_patches)
+    numbers = numbers[:SUBSPACE_EXAMPLES]
+    sketched = patches.cut(image.astype(np.float32), places, numbers)
+    found = cluster(sketched[:EXAMPLES], learner.settings.n_latents, learner.seed)
+    with threadpool_limits(1):
+        labels = pairwise_distances_argmin(sketched, found.centres.astype(np.float32))
+    seen = True if given.observed is None else given.observed
+    damaged = np.where(seen, given.values, image)
+    taken_off = float(np.square(given.values - image).mean(where=seen))
+    return model.from_clusters(
+        patches.cut(damaged.astype(np.float32), places, numbers),
+        found._replace(labels=labels),
+        noise_variance=max(taken_off, LEAST_NOISE * float(image.var())),
+        n_rows=learner.places.n_patches,
+    )
+
+
 def centroids(
     rows: NDArray[np.float32], number: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """Means of so many clusters of rows, and what is left of each row without its own."""
     if number == 0:
         return np.empty((0, rows.shape[1])), rows
-    if number >= len(rows):
-        return np.resize(rows, (number, rows.shape[1])).astype(np.float64), np.zeros_like(rows)
-    with threadpool_limits(1), warnings.catch_warnings():  # sums depend on the number of threads
-        warnings.simplefilter("ignore", ConvergenceWarning)  # rows may be equal
-        found = KMeans(number, init="random", n_init=1, max_iter=STEPS, random_state=seed).fit(rows)
-    nearest: NDArray[np.float32] = found.cluster_centers_[found.labels_]
-    return found.cluster_centers_.astype(np.float64), rows - nearest
+    centres, labels = cluster(rows, number, seed)
+    return centres, rows - centres[labels].astype(rows.dtype)
 
 
 def unlike(

@@ -4,6 +4,7 @@ from evoem.models.base import Model, Posterior
 from evoem.models.binary_sparse_coding import BinarySparseCodingModel
 from evoem.models.noisy_or import NoisyOrModel
 from evoem.models.spike_slab import SpikeSlabModel
+from evoem.models.subspaces import SubspaceModel
 
 __all__ = [
     "BinarySparseCodingModel",
@@ -11,4 +12,5 @@ __all__ = [
     "NoisyOrModel",
     "Posterior",
     "SpikeSlabModel",
+    "SubspaceModel",
 ]

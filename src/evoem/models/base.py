@@ -74,6 +74,9 @@ class Prior(NamedTuple):
 class Model(ABC):
     """See the module's docstring."""
 
+    # Whether rows start from their best states of one active latent, not from random ones.
+    starts_single = False
+
     @abstractmethod
     def prepare(self, params: Any, dtype: DTypeLike) -> Any:
         """What the log-joint needs and no row changes; `dtype` is that of the data."""
@@ -177,6 +180,10 @@ class Model(ABC):
     ) -> None:
         """Add the statistics of a block of rows to `stats`, in place."""
         raise self._undefined("accumulate")
+
+    def gathered(self, derived: Any, stats: Any) -> Any:
+        """The statistics once those of all rows were added; may overwrite `stats`."""
+        return stats
 
     def update(self, params: Any, stats: Any) -> Any:
         """The M-step."""

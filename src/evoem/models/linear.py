@@ -127,8 +127,25 @@ def fill_observed_gram(V, seen, active, k, slots, members, n_members, known, out
     return n_members
 
 
+@inlined
+def expand(groups, active, k):
+    """Replace the numbers of k groups, ascending, by those of their latents; how many these are."""
+    total = 0
+    for i in range(k):
+        total += groups[active[i] + 1] - groups[active[i]]
+    place = total
+    for i in range(k - 1, -1, -1):
+        g = active[i]
+        for h in range(groups[g + 1] - 1, groups[g] - 1, -1):
+            place -= 1
+            active[place] = h
+    return total
+
+
 @kernel
-def _list_members(states, weights, negligible, keep, offsets, squares, members, active, union):
+def _list_members(
+    states, weights, negligible, keep, groups, offsets, squares, members, active, union
+):
     n_rows, n_states, width = states.shape
     total, square = 0, 0
     for r in range(n_rows):
@@ -140,6 +157,8 @@ def _list_members(states, weights, negligible, keep, offsets, squares, members, 
                 for w in range(width):
                     union[0, 0, w] |= states[r, m, w]
         k = active_latents(union, 0, 0, active)
+        if groups is not None:
+            k = expand(groups, active, k)
         for i in range(k):
             members[total + i] = active[i]
         total += k
@@ -234,7 +253,11 @@ def prepare_rows(
 
 
 def moment_parts(
-    posterior: Posterior, n_latents: int, negligible: float, keep: NDArray[np.bool_]
+    posterior: Posterior,
+    n_latents: int,
+    negligible: float,
+    keep: NDArray[np.bool_],
+    groups: NDArray[np.int64] | None = None,
 ) -> Iterator[tuple[slice, Moments]]:
     """Empty moments, members listed, of as many rows at a time as MOMENT_ENTRIES allows.
 
@@ -247,7 +270,7 @@ def moment_parts(
     squares = np.empty(n_rows + 1, np.int64)
     members = np.empty(n_rows * n_latents, np.int64)
     scratch = np.empty(n_latents + 1, np.int64), np.empty((1, 1, width), np.uint64)
-    _list_members(states, weights, negligible, keep, offsets, squares, members, *scratch)
+    _list_members(states, weights, negligible, keep, groups, offsets, squares, members, *scratch)
     activation, first = np.zeros((2, offsets[-1]))
     room = max(MOMENT_ENTRIES, int(np.diff(squares).max()))
     start = 0
@@ -517,6 +540,10 @@ class LinearModel(Model):
     def n_latents(self, derived: Any) -> int:
         return len(derived.scaled)
 
+    def groups(self, derived: Any) -> NDArray[np.int64] | None:
+        """Where the latents of each binary one start, if these are groups of several."""
+        return None
+
     def expected_active(self, derived: Any) -> float:
         return float(derived.expected_active)
 
@@ -548,7 +575,8 @@ class LinearModel(Model):
         stats: Any = None,
     ) -> Iterator[tuple[slice, Rows, Moments]]:
         negligible = negligible_weight(derived.scaled.dtype)
-        for part, moments in moment_parts(posterior, self.n_latents(derived), negligible, keep):
+        size, groups = len(derived.scaled), self.groups(derived)
+        for part, moments in moment_parts(posterior, size, negligible, keep, groups):
             some = slice_rows(rows, part)
             self.fill_moments(derived, some, slice_rows(posterior, part), moments, stats)
             yield part, some, moments
