@@ -52,7 +52,7 @@ class Job:
     model: Annotated[
         str | None,
         Option(
-            help="subspaces, es3c (spike-and-slab) or ebsc (binary); that of the preset if not given."
+            help="subspaces, es3c (spike-and-slab) or ebsc (binary); else as the preset has it."
         ),
     ] = None
     preset: Preset = "balanced"

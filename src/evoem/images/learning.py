@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from evoem import em, states, validation
 from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
-from evoem.subspace_coding import SubspaceCoding
 from evoem.evolution import Evolution
 from evoem.images import patches
 from evoem.images.arrays import Canonical
@@ -17,6 +16,7 @@ from evoem.images.presets import Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel
 from evoem.models.base import Mask
 from evoem.models.linear import LinearModel
+from evoem.subspace_coding import SubspaceCoding
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 100

@@ -69,11 +69,9 @@ def update_slab(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """μ and Ψ as printed in appendix D: exact for a diagonal Ψ."""
     sums = stats.all_linear
-    used = sums.activation > 0
-    counts = np.where(used, sums.activation, 1.0)
     means = params.slab_means
     if learn_means:
-        means = np.where(used, sums.first / counts, means)
+        means = slab_means(means, sums)
     if not learn_covariance:
         return means, params.slab_covariance
     if params.slab_covariance.ndim == 2:
@@ -82,12 +80,27 @@ def update_slab(
         ratio = np.where(pairs > 0, ratio - np.outer(means, means), params.slab_covariance)
         units = np.sqrt(np.maximum(np.diag(ratio), 0.0) + means**2) + np.finfo(float).tiny
         return means, positive_definite(ratio, units, EIGENVALUE_FLOOR)
+    return means, slab_variances(params.slab_covariance, means, sums)
+
+
+def slab_means(old: NDArray[np.float64], sums: LinearStats) -> NDArray[np.float64]:
+    """μ of latents that were active (appendix D); others keep theirs."""
+    used = sums.activation > 0
+    return np.where(used, sums.first / np.where(used, sums.activation, 1.0), old)
+
+
+def slab_variances(
+    old: NDArray[np.float64], means: NDArray[np.float64], sums: LinearStats
+) -> NDArray[np.float64]:
+    """The diagonal of Ψ, given μ, of latents that were active; others keep theirs."""
+    used = sums.activation > 0
+    counts = np.where(used, sums.activation, 1.0)
     second = np.diag(sums.second)
     variances = (second - 2 * means * sums.first) / counts + means**2
     # Between the floor and the maximiser the bound rises, as long as the old value is above it.
-    floor = np.minimum(SLAB_FLOOR * np.maximum(second / counts, means**2), params.slab_covariance)
-    variances = np.maximum(np.where(used, variances, params.slab_covariance), floor)
-    return means, np.maximum(variances, np.finfo(float).tiny)
+    floor = np.minimum(SLAB_FLOOR * np.maximum(second / counts, means**2), old)
+    variances = np.maximum(np.where(used, variances, old), floor)
+    return np.maximum(variances, np.finfo(float).tiny)
 
 
 def update_full_slab(
