@@ -7,15 +7,23 @@ import pytest
 from scipy import ndimage
 
 import evoem
-from evoem import BinarySparseCoding, SpikeSlabCoding, denoise, inpaint, restore
+from evoem import (
+    BinarySparseCoding,
+    SpikeSlabCoding,
+    SubspaceCoding,
+    denoise,
+    inpaint,
+    restore,
+)
 from evoem.images import holes, learning, patches, presets
 from evoem.images.noise import share_of_noise
 from evoem.images.quality import psnr
 
-MODELS = ("es3c", "ebsc")
+MODELS = ("subspaces", "es3c", "ebsc")
 SIGMA = 25.0
 # Enough to restore the pictures below, and enough to run.
 SMALL = {
+    "model": "es3c",
     "patch_size": 5,
     "n_latents": 16,
     "n_states": 16,
@@ -79,7 +87,7 @@ MASK = holes_at(GREY.shape, 0.3)
 
 @functools.cache
 def noisy_run(model, seed):
-    return restore(noisy(picture(), seed), model=model, seed=seed, **SMALL)
+    return restore(noisy(picture(), seed), seed=seed, **SMALL | {"model": model})
 
 
 @functools.cache
@@ -155,7 +163,7 @@ def test_the_package_offers_restoration():
 def test_half_of_the_pixels_are_filled_in_better_than_by_mean_or_neighbour(model, gain, seed):
     clean = picture()
     mask = holes_at(clean.shape, 0.5, seed)
-    image = inpaint(np.where(mask, -1.0, clean), mask, model=model, seed=seed, **SMALL)
+    image = inpaint(np.where(mask, -1.0, clean), mask, seed=seed, **SMALL | {"model": model})
     np.testing.assert_array_equal(image[~mask], clean[~mask])
     mean = np.where(mask, clean[~mask].mean(), clean)
     assert psnr(clean, image) > psnr(clean, nearest(clean, mask)) + gain
@@ -166,7 +174,7 @@ def test_half_of_the_pixels_are_filled_in_better_than_by_mean_or_neighbour(model
 def test_noisy_and_incomplete_pictures_are_denoised_and_filled(model):
     clean = picture()
     image, mask = noisy(clean), holes_at(clean.shape)
-    result = restore(image, mask=mask, keep_observed=False, model=model, **SMALL)
+    result = restore(image, mask=mask, keep_observed=False, **SMALL | {"model": model})
     assert psnr(clean[~mask], result.image[~mask]) > psnr(clean[~mask], image[~mask]) + 4
     filled = nearest(image, mask)
     assert psnr(clean[mask], result.image[mask]) > psnr(clean[mask], filled[mask]) + 4
@@ -259,7 +267,7 @@ def test_holes_larger_than_a_patch_are_filled_and_noted(model):
     clean = picture(24)
     mask = np.zeros(clean.shape, bool)
     mask[6:15, 7:16] = True
-    result = restore(np.where(mask, 1e6, clean), mask=mask, model=model, **TINY)
+    result = restore(np.where(mask, 1e6, clean), mask=mask, **TINY | {"model": model})
     # Patches of three pixels reach two into the nine.
     assert result.notes == (
         "25 values lie in holes larger than a patch, 3 pixels wide: "
@@ -275,7 +283,7 @@ def test_large_holes_are_filled_with_what_surrounds_them(model):
     stripes = np.broadcast_to(120 + 60 * np.sin(np.pi * np.arange(32) / 3), (32, 32))
     mask = np.zeros(stripes.shape, bool)
     mask[10:23, 9:22] = True
-    result = restore(stripes, mask=mask, model=model, **SMALL)
+    result = restore(stripes, mask=mask, **SMALL | {"model": model})
     assert result.notes[0].startswith("25 values lie in holes")
     deep = np.s_[14:19, 13:18]
     error = np.sqrt(np.mean((result.image - stripes)[deep] ** 2))
@@ -534,7 +542,7 @@ def test_images_are_merged_from_what_the_estimator_says_of_patches(model, merge,
     if model == "ebsc":  # both cases with few runs
         image[MASK] = np.nan
         image[8:12, 9:13] = np.nan  # some patches see nothing, and all pixels lie in one that does
-    result = restore(image, model=model, merge=merge, **settings)
+    result = restore(image, merge=merge, **settings | {"model": model})
     places, mean, variance = recut(result, image, settings)
     weights = np.ones(mean.shape)
     if merge == "centre":
@@ -653,9 +661,9 @@ def test_the_number_of_threads_changes_nothing(options, masked):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_everything_random_follows_from_the_seed(model):
-    first = restore(GREY, model=model, seed=3, **TINY)
-    assert_same(first, restore(GREY, model=model, seed=3, **TINY))
-    other = restore(GREY, model=model, seed=4, **TINY)
+    first = restore(GREY, seed=3, **TINY | {"model": model})
+    assert_same(first, restore(GREY, seed=3, **TINY | {"model": model}))
+    other = restore(GREY, seed=4, **TINY | {"model": model})
     assert (other.image != first.image).mean() > 0.9
     assert other.free_energies[0] != first.free_energies[0]
 
@@ -671,7 +679,7 @@ def test_estimators_of_large_seeds_can_be_sampled_from():
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_bound_never_falls(model, masked):
     mask = MASK if masked else None
-    bounds = restore(GREY, mask=mask, model=model, **TINY | {"max_iter": 25}).free_energies
+    bounds = restore(GREY, mask=mask, **TINY | {"model": model, "max_iter": 25}).free_energies
     assert len(bounds) == 25
     assert (np.diff(bounds) >= -1e-5 * np.abs(bounds[1:])).all()
     assert bounds[-1] > bounds[0] + 0.5
@@ -774,10 +782,15 @@ def test_progress_says_where_the_run_stands():
 
 @pytest.mark.parametrize("n_parts", [1, 4])
 @pytest.mark.parametrize(
-    ("model", "kind"), [("es3c", SpikeSlabCoding), ("ebsc", BinarySparseCoding)]
+    ("model", "kind"),
+    [
+        ("subspaces", SubspaceCoding),
+        ("es3c", SpikeSlabCoding),
+        ("ebsc", BinarySparseCoding),
+    ],
 )
 def test_the_estimator_is_what_was_learnt(model, kind, n_parts):
-    result = restore(noisy(picture()), model=model, **SMALL | {"n_parts": n_parts})
+    result = restore(noisy(picture()), **SMALL | {"model": model, "n_parts": n_parts})
     estimator = result.estimator
     assert type(estimator) is kind
     assert np.sqrt(estimator.noise_variance_) == pytest.approx(result.noise_level, rel=1e-12)
@@ -802,8 +815,8 @@ def test_the_slab_is_learnt_from_complete_images_only():
 
 
 def test_settings_say_what_was_used():
-    result = restore(GREY, merge="centre", seed=8, tol=1e-9, stride=2, model="ebsc", **TINY)
-    own = {name: TINY[name] for name in TINY if name != "n_jobs"}
+    result = restore(GREY, merge="centre", seed=8, tol=1e-9, stride=2, **TINY | {"model": "ebsc"})
+    own = {name: TINY[name] for name in TINY if name not in ("n_jobs", "model")}
     chosen = {"merge": "centre", "seed": 8, "tol": 1e-9, "stride": 2, "model": "ebsc"}
     others = {"preset": "balanced", "n_generations": 1, "time_limit": None}
     assert result.settings.items() >= (own | chosen | others).items()
@@ -811,22 +824,36 @@ def test_settings_say_what_was_used():
     assert_same(again, result)
 
 
-@pytest.mark.parametrize("preset", ["fast", "balanced", "paper"])
-def test_presets_shrink_for_small_images_unless_told_otherwise(preset):
-    full = presets.PRESETS[preset]
+@pytest.mark.parametrize(
+    ("preset", "model"),
+    [("fast", "es3c"), ("balanced", "es3c"), ("paper", "es3c"), ("balanced", "subspaces")],
+)
+def test_presets_shrink_for_small_images_unless_told_otherwise(preset, model):
+    subspaces = model == "subspaces"
+    full = (presets.SUBSPACE_PRESETS if subspaces else presets.PRESETS)[preset]
     patch_size = full.patch_size if preset == "paper" else 8  # there is little noise
-    used = restore(GREY, preset=preset, max_iter=1, n_jobs=1).settings
+    options = {"preset": preset, "model": model, "max_iter": 1, "n_jobs": 1}
+    used = restore(GREY, **options).settings
     n_patches = (24 - patch_size + 1) ** 2
     assert used["patch_size"] == patch_size
-    assert used["n_latents"] == n_patches // 8 < full.n_latents
-    used = restore(GREY[:8, :8], preset=preset, max_iter=1, n_latents=9, n_jobs=1).settings
+    assert used["n_latents"] == n_patches // (64 if subspaces else 8) < full.n_latents
+    used = restore(GREY[:8, :8], n_latents=9, **options).settings
     assert used["patch_size"] == 4  # 25 patches of 16 pixels; 16 of 25 would be too few
     assert used["n_latents"] == 9
     assert used["n_parents"] <= used["n_states"] <= 2**9
 
 
+@pytest.mark.parametrize(
+    ("preset", "mask", "expected"),
+    [("fast", None, "subspaces"), ("balanced", MASK, "subspaces"), ("paper", None, "es3c")],
+)
+def test_presets_have_a_model(preset, mask, expected):
+    settings = {name: value for name, value in TINY.items() if name != "model"}
+    assert restore(GREY, mask=mask, preset=preset, **settings).settings["model"] == expected
+
+
 def test_presets_are_left_alone_for_large_images():
-    for full in presets.PRESETS.values():
+    for full in (*presets.PRESETS.values(), *presets.SUBSPACE_PRESETS.values()):
         assert presets.fit_to_image(full, {}, (512, 512, 1), None) == full
 
 
@@ -835,10 +862,10 @@ def test_presets_change_where_something_is_missing_but_not_the_paper_s():
     some[::2, ::2] = False
     noise = np.random.default_rng(0).normal(size=some.shape)
     for name, full in presets.PRESETS.items():
-        settings = presets.settings_for(name, {}, noise, some)
+        settings = presets.settings_for(name, "es3c", {}, noise, some)
         assert (settings == full) == (name == "paper")
-        assert presets.settings_for(name, {}, noise, None) == full
-    changed = presets.settings_for("balanced", {"n_states": 7}, noise, some)
+        assert presets.settings_for(name, "es3c", {}, noise, None) == full
+    changed = presets.settings_for("balanced", "es3c", {"n_states": 7}, noise, some)
     assert (changed.patch_size, changed.n_latents, changed.n_states) == (8, 256, 7)
 
 
@@ -847,8 +874,8 @@ def test_patches_are_smaller_where_there_is_little_noise_but_not_the_paper_s():
     noise = np.random.default_rng(0).normal(size=y.shape)
     bands = 10.0 * (y // 16 % 2)  # their standard deviation is 5
     for name, full in presets.PRESETS.items():
-        assert presets.settings_for(name, {}, bands + 4.5 * noise, None) == full
-        little = presets.settings_for(name, {}, bands + 3 * noise, None)
+        assert presets.settings_for(name, "es3c", {}, bands + 4.5 * noise, None) == full
+        little = presets.settings_for(name, "es3c", {}, bands + 3 * noise, None)
         assert little == full._replace(patch_size=12 if name == "paper" else 8)
 
 
@@ -1075,8 +1102,13 @@ def test_masks_that_do_not_fit_a_stack_are_refused():
             {"image": STACK, "channel_axis": 3},
             r"channel_axis must be an integer between -3 and 2; got 3\.",
         ),
-        ({"model": "pca"}, r"model must be one of 'es3c', 'ebsc'; got 'pca'\."),
-        ({"model": None}, r"model must be one of 'es3c', 'ebsc'; got None\."),
+        ({"model": "pca"}, r"model must be one of 'subspaces', 'es3c', 'ebsc'; got 'pca'\."),
+        (
+            {"model": "subspaces", "preset": "paper"},
+            r'preset must not be "paper" with model="subspaces"; got "paper"\.',
+        ),
+        ({"model": "es3c", "rank": 3}, r'rank must not be given with model="es3c"; got 3\.'),
+        ({"model": "subspaces", "rank": 0}, r"rank must be an integer at least 1; got 0\."),
         (
             {"preset": "slow"},
             r"preset must be one of 'fast', 'balanced', 'best', 'paper'; got 'slow'\.",

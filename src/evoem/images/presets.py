@@ -115,15 +115,11 @@ def fit_to_image(
     )._replace(**given)
 
 
-def model_for(name: str, model: str | None, observed: Mask) -> str:
-    """The model of a named preset, unless one is given.
-
-    Subspaces restore more in less time, but take long where something is missing: no two rows have
-    the same system to solve then.
-    """
+def model_for(name: str, model: str | None) -> str:
+    """The model of a named preset, unless one is given."""
     if model is not None:
         return model
-    return "es3c" if name == "paper" or observed is not None else "subspaces"
+    return "es3c" if name == "paper" else "subspaces"
 
 
 def settings_for(

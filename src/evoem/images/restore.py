@@ -123,8 +123,7 @@ def restore(
         The last of four channels is kept as it is and not learnt from.
     model : {"subspaces", "es3c", "ebsc"}, optional
         Spike-and-slab sparse coding with several patterns a latent, with one, as in the paper, or
-        binary sparse coding. By default "es3c" where something is missing and for the preset
-        "paper", else "subspaces".
+        binary sparse coding. By default "es3c" for the preset "paper", else "subspaces".
     preset : {"fast", "balanced", "best", "paper"}
         Settings for all of what follows up to `max_iter`; each can be given on its own.
     patch_size, n_latents : int
@@ -208,7 +207,7 @@ def restore(
     if time_limit is not None:
         validation.real("time_limit", time_limit, 0.0)
     canonical = arrays.read(image, mask, channel_axis, alpha)
-    model = model_for(preset, model, canonical.observed)
+    model = model_for(preset, model)
     if model == "subspaces" and preset == "paper":
         raise ValueError('preset must not be "paper" with model="subspaces"; got "paper".')
     if model != "subspaces" and rank is not None:
@@ -312,10 +311,13 @@ def constant(canonical: Canonical, plan: Plan, clock: Clock, select: str | None)
 
 def used(plan: Plan, clock: Clock, select: str | None) -> dict[str, Any]:
     """Settings by their names in `restore`."""
+    settings = plan.settings._asdict()
+    if plan.model != "subspaces":
+        del settings["rank"]
     return {
         "model": plan.model,
         "preset": plan.preset,
-        **plan.settings._asdict(),
+        **settings,
         "tol": plan.tol,
         "time_limit": clock.limit,
         "stride": plan.stride,
