@@ -57,6 +57,22 @@ def spike_slab_log_joint(params, x, seen, s):
     return log_prior(params, s) + stats.multivariate_normal.logpdf(x[seen], mean, C)
 
 
+def active_patterns(params, s):
+    """Which patterns a state of latents switches on."""
+    return np.repeat(s, np.diff(params.groups))
+
+
+def subspace_log_joint(params, x, seen, s):
+    """N(y; W_sᵀ μ_s, σ² 1 + W_sᵀ diag(ψ_s) W_s) over the patterns of the active latents."""
+    if not seen.any():
+        return log_prior(params, s)
+    on = active_patterns(params, s)
+    W = params.components[on][:, seen]  # (active C, observed D)
+    C = params.noise_variance * np.eye(W.shape[1]) + W.T @ np.diag(params.slab_covariance[on]) @ W
+    mean = params.slab_means[on] @ W
+    return log_prior(params, s) + stats.multivariate_normal.logpdf(x[seen], mean, C)
+
+
 # ---------------------------------------------------------------------------------- expectations
 
 
@@ -90,11 +106,16 @@ def spike_slab_moments(params, x, seen, s):
     return first, second
 
 
+def subspace_moments(params, x, seen, s):
+    """⟨c⟩ and ⟨c cᵀ⟩ given s, for the amounts c of all patterns: z where they are on, else 0."""
+    return spike_slab_moments(params, x, seen, active_patterns(params, s))
+
+
 def row_moments(log_joint, moments, params, x, seen, states):
     """⟨s⟩, ⟨c⟩ and ⟨c cᵀ⟩ of one row."""
     weights, _ = posterior(log_joint, params, x, seen, states)
-    H = states.shape[1]
-    activation, first, second = np.zeros(H), np.zeros(H), np.zeros((H, H))
+    H = len(params.components)
+    activation, first, second = np.zeros(states.shape[1]), np.zeros(H), np.zeros((H, H))
     for weight, s in zip(weights, states, strict=True):
         m1, m2 = moments(params, x, seen, s)
         activation += weight * s

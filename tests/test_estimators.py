@@ -10,9 +10,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding
+from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding, SubspaceCoding
 
-ESTIMATORS = (NoisyOr, BinarySparseCoding, SpikeSlabCoding)
+ESTIMATORS = (NoisyOr, BinarySparseCoding, SpikeSlabCoding, SubspaceCoding)
 
 
 # No exemptions: NoisyOr is checked with a threshold, because the checks' data is not binary.
@@ -23,6 +23,7 @@ ESTIMATORS = (NoisyOr, BinarySparseCoding, SpikeSlabCoding)
         BinarySparseCoding(n_latents=3, max_iter=5),
         SpikeSlabCoding(n_latents=3, max_iter=5),
         SpikeSlabCoding(n_latents=3, max_iter=5, slab="full", crossover=True, mutation="sparse"),
+        SubspaceCoding(n_latents=3, max_iter=5),
     ]
 )
 def test_scikit_learn_s_own_checks(estimator, check):

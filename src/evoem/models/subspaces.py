@@ -237,8 +237,7 @@ class SubspaceModel(LinearModel):
     def accumulate(
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
-        rotated = params._replace(components=self.rotated_components(derived))
-        super().accumulate(stats, rotated, derived, rows, posterior)
+        super().accumulate(stats, self.rotated(params, derived), derived, rows, posterior)
 
     def gathered(self, derived: Any, stats: Any) -> Any:
         sums = stats.linear
@@ -252,17 +251,18 @@ class SubspaceModel(LinearModel):
         sums.cross[:] = rotate(derived, sums.cross)
         return stats
 
-    def rotated_components(self, derived: Any) -> NDArray[np.float64]:
-        """W with unit slab variances."""
-        rotated: NDArray[np.float64] = derived.scaled.astype(np.float64)
-        rotated *= np.sqrt(derived.noise_variance)
-        return rotated
+    def rotated(self, params: SubspaceParams, derived: Any) -> SubspaceParams:
+        """The same model with the rotated patterns, whose slabs have unit variances."""
+        return params._replace(
+            components=derived.scaled.astype(np.float64) * np.sqrt(derived.noise_variance),
+            slab_means=derived.shift.astype(np.float64),
+            slab_covariance=np.ones(len(derived.shift)),
+        )
 
     def reconstruct(
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        rotated = params._replace(components=self.rotated_components(derived))
-        return super().reconstruct(rotated, derived, rows, posterior)
+        return super().reconstruct(self.rotated(params, derived), derived, rows, posterior)
 
     def best_additions(
         self, derived: Any, rows: Rows, genomes: Genomes, n_best: int
