@@ -17,7 +17,7 @@ LAYERS = [
     {"report"},
     {"images"},
     {"tvae"},
-    {"black_box"},
+    {"black_box", "subspace_coding"},
     {"estimators"},
     {"em"},
     {"validation"},
@@ -31,7 +31,7 @@ LAYERS = [
     {"errors"},
 ]
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
-MAY_VALIDATE = {"estimators", "black_box", "tvae", "cli", "images", "em"}
+MAY_VALIDATE = {"estimators", "black_box", "subspace_coding", "tvae", "cli", "images", "em"}
 
 
 def layer_name(path):

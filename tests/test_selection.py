@@ -119,7 +119,8 @@ def test_selecting_is_as_the_final_run_in_all_but_what_is_held_out(
     monkeypatch.setattr(Learner, "learn", noted)
     monkeypatch.setattr(sketch, "parameters_from_sketch", noted_parameters)
     mask = holes_at(IMAGE.shape, 0.05) if masked else None
-    options = {"n_states": 8, "n_parents": 4, "max_iter": 1, "n_jobs": 1, "select": "heldout"}
+    options = {"n_states": 8, "n_parents": 4, "max_iter": 1, "n_jobs": 1, "select": "heldout",
+               "model": "es3c"}  # fmt: skip
     noisy = IMAGE + 2 * IMAGE.std() * np.random.default_rng(0).normal(size=IMAGE.shape)
     restore(noisy, mask=mask, keep_observed=keep_observed, **options)
     assert len(told) == 6
@@ -133,10 +134,10 @@ def test_selecting_is_as_the_final_run_in_all_but_what_is_held_out(
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("model", ["es3c", "ebsc"])
+@pytest.mark.parametrize("model", ["subspaces", "es3c", "ebsc"])
 def test_the_least_error_wins_and_is_learnt_again_from_everything(model, masked):
     mask = holes_at(IMAGE.shape, 0.05) if masked else None
-    result = restore(IMAGE, mask=mask, model=model, **HELD | SEVERAL)
+    result = restore(IMAGE, mask=mask, **HELD | SEVERAL | {"model": model})
     tried = [tuple(score)[:3] for score in result.selection[::4]]
     assert tried == [(p, h, s) for p in (3, 4) for h in (5, 6) for s in (0, 1)]
     assert [score.iteration for score in result.selection] == 8 * [1, 2, 3, 4]

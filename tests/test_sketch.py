@@ -10,7 +10,7 @@ from evoem.images import arrays, patches, presets, sketch
 from evoem.images.learning import Clock, Learner
 from evoem.images.quality import psnr
 from evoem.images.restore import restore
-from evoem.models import BinarySparseCodingModel, SpikeSlabModel
+from evoem.models import BinarySparseCodingModel, SpikeSlabModel, clusters
 
 SKETCHED = TINY | {"start": "sketch"}
 
@@ -76,7 +76,7 @@ def test_a_sketch_starts_higher_than_the_mean():
 
 
 def test_centroids_are_means_of_the_rows_nearest_to_them(monkeypatch):
-    monkeypatch.setattr(sketch, "STEPS", 100)
+    monkeypatch.setattr(clusters, "STEPS", 100)
     rows = np.random.default_rng(0).standard_normal((300, 4)).astype(np.float32)
     found, rest = sketch.centroids(rows, 5, seed=0)
     nearest = np.square(rows[:, None] - found).sum(-1).argmin(1)
