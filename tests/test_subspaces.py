@@ -11,7 +11,7 @@ from scipy.linalg import subspace_angles
 
 from evoem import SubspaceCoding, em, states
 from evoem.em import Evolution
-from evoem.models import SpikeSlabModel, SubspaceModel, linear
+from evoem.models import SpikeSlabModel, SubspaceModel, linear, subspace_kernels
 from evoem.models.base import Posterior
 from evoem.models.clusters import Clusters, cluster
 from evoem.models.spike_slab import SpikeSlabParams
@@ -24,6 +24,13 @@ SIZES = (2, 1, 3, 1, 2)  # patterns of each latent
 MISSING = (0.0, 0.4)
 UNIFORM = Evolution(3, 2, 2)
 GUIDED = Evolution(3, 2, 2, mutation="guided")
+
+
+@pytest.fixture(params=[True, False], ids=["tables", "no tables"])
+def tables(request, monkeypatch):
+    """With the tables of pairs of latents and, as if they were too large, without them."""
+    if not request.param:
+        monkeypatch.setattr(subspace_kernels, "LARGEST_TABLES", 0)
 
 
 def random_params(sizes, n_features, rng):
@@ -102,6 +109,7 @@ def precision(dtype):
 # ------------------------------------------------------------------------------- the slow twin
 
 
+@pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("missing", MISSING)
 def test_log_joints_are_those_of_the_textbook(missing, dtype):
@@ -149,6 +157,7 @@ def test_reconstructions_are_posterior_moments(missing, dtype):
         np.testing.assert_allclose(variance[n], slow_variance, **precision(dtype))
 
 
+@pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("missing", MISSING)
 def test_gathered_statistics_are_sums_of_exact_moments(missing, dtype):

@@ -15,6 +15,8 @@ from evoem.states import active_latents
 
 # The product of pivots is turned into a logarithm before it can overflow.
 LARGE = 1e200
+# Tables of pairs of latents have at most as many entries as this; without them pairs take longer.
+LARGEST_TABLES = 1 << 25
 
 
 class Pairs(NamedTuple):
@@ -180,9 +182,11 @@ def _solve_pairs(groups, gram, places, maps, constants):
 
 
 def solve_pairs(groups: NDArray[np.int64], gram: NDArray[np.floating]) -> Pairs:
-    """The systems of all pairs of latents."""
+    """The systems of all pairs of latents; none if these are too many."""
     sizes = np.diff(groups)
     entries = np.triu(sizes * (sizes[:, None] + sizes), 1)
+    if entries.sum() > LARGEST_TABLES:
+        return Pairs(np.empty((0, 0), np.int64), np.empty(0, gram.dtype), np.empty((0, 0)))
     ends = np.cumsum(entries).reshape(entries.shape)
     maps = np.empty(int(ends[-1, -1]), gram.dtype)
     constants = np.zeros(entries.shape)
@@ -198,6 +202,7 @@ def log_joints(
 ):  # fmt: skip
     """Log-joints of the states of each row between start and stop."""
     places, maps, pair_constants = pairs
+    most = 2 if len(places) else 1  # latents of states whose systems are known
     C, D = V.shape
     active = np.empty(C + 1, np.int64)
     room = 32
@@ -223,7 +228,7 @@ def log_joints(
             value = base[r]
             for i in range(k):
                 value += bias[active[i]]
-            if complete_row and 0 < k < 3:
+            if complete_row and 0 < k <= most:
                 a = active[0]
                 value += 0.5 * single_square(row, pivots, groups[a], groups[a + 1])
                 if k == 1:
@@ -263,6 +268,7 @@ def moments(
     """Moments of the patterns, rotated; of second moments without room the sums, but for the
     covariances of states that are counted in `together`."""
     pair_places, maps, _ = pairs
+    most = 2 if len(pair_places) else 1  # latents of states whose systems are known
     C, D = V.shape
     active = np.empty(C + 1, np.int64)
     places = np.empty(C, np.int64)
@@ -294,7 +300,7 @@ def moments(
             if not weight > negligible:
                 continue
             k = active_latents(states, r, m, active)
-            known_system = complete_row and 0 < k < 3 and not keep
+            known_system = complete_row and 0 < k <= most and not keep
             if known_system:
                 a, b = active[0], active[k - 1]
                 together[a, b] += weight
