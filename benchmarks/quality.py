@@ -460,6 +460,8 @@ def plot(report: dict[str, Any], file: Path) -> None:
 
 def draw_panel(panel: Any, name: str, report: dict[str, Any]) -> None:
     """The curves of a task, and what other methods reach."""
+    from matplotlib.ticker import LogLocator
+
     presets = list(dict.fromkeys(result["preset"] for result in report["runs"]))
     for result in report["runs"]:
         if result["task"] == name:
@@ -480,6 +482,7 @@ def draw_panel(panel: Any, name: str, report: dict[str, Any]) -> None:
     if "ES3C" in report["published"][name]:
         panel.axhline(report["published"][name]["ES3C"], color="black", label=PAPER)
     panel.set(title=name, xlabel="seconds", ylabel="PSNR, dB", xscale="log")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.set_minor_formatter("")
 
