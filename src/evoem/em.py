@@ -226,7 +226,7 @@ def init(
         pass
     model.check(params, X, observed, first)
     if model.starts_single and n_states <= H:
-        _take_best_single(model, X, _mask_of_missing(observed), params, first, n_jobs)
+        _take_best_single(model, X, observed, params, first, n_jobs)
     return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), False, 0, seed)
 
 
@@ -239,21 +239,15 @@ def _take_best_single(
     n_jobs: int,
 ) -> None:
     """Replace the states of each row by the best of those with one active latent."""
-    derived = model.prepare(params, X.dtype)
-    single = states.pack(np.eye(model.n_latents(derived), dtype=np.bool_))
-    n_states = first.shape[1]
+    single = states.pack(np.eye(len(params.activation_probs), dtype=np.bool_))
+    n_rows, n_states, _ = first.shape
 
-    def choose(block: slice) -> None:
-        for chunk in chunks(block, len(single)):
-            rows = model.prepare_rows(derived, X[chunk], _pick(observed, chunk))
-            all_single = np.broadcast_to(single, (chunk.stop - chunk.start, *single.shape))
-            log_joints = posterior.evaluate(model, derived, rows, np.ascontiguousarray(all_single))
-            best = np.argpartition(-log_joints, n_states - 1, axis=1)[:, :n_states]
-            first[chunk] = single[np.sort(best, axis=1)]
+    def choose(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> None:
+        best = np.argpartition(-log_joints, n_states - 1, axis=1)[:, :n_states]
+        first[chunk] = single[np.sort(best, axis=1)]
 
-    with one_blas_thread():
-        for _ in map_blocks(choose, slice(0, len(X)), n_jobs):
-            pass
+    all_single = np.broadcast_to(single, (n_rows, *single.shape))
+    _over_chunks(choose, model, X, observed, params, all_single, slice(0, n_rows), n_jobs)
 
 
 class _PartResult(NamedTuple):

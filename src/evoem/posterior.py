@@ -122,7 +122,8 @@ def evaluate(model: Model, derived: Any, rows: Any, states: States) -> NDArray[n
     n_rows, n_states, _ = states.shape
     out = np.empty((n_rows, n_states))
     starts, stops = np.zeros(n_rows, np.int64), np.full(n_rows, n_states)
-    model.log_joints(derived, rows, Population(states, out, starts, stops))
+    own = np.ascontiguousarray(states)  # the same for all rows, they may be a view of one
+    model.log_joints(derived, rows, Population(own, out, starts, stops))
     return out
 
 

@@ -3,6 +3,7 @@
 A dictionary is made of patches, and of what is left of patches after the nearest of those is taken
 off (details). The small model starts from the damaged image, where a patch must stand for many to
 be rid of noise (centroids), the larger one from patches of the sketch that are unlike each other.
+Subspaces start from clusters of the sketch's patches, and from how damaged patches differ in each.
 From there a few iterations lead further than hundreds do from the mean of the data.
 """
 

@@ -615,7 +615,6 @@ class LinearModel(Model):
             out[unseen] = self.prior(params).codes
         return out
 
-    @abstractmethod
     def with_dictionary(
         self,
         examples: NDArray[np.float64],
@@ -626,6 +625,7 @@ class LinearModel(Model):
 
         A row of the data has one or two latents of each kind.
         """
+        raise self._undefined("with_dictionary")
 
     def initial_dictionary(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator

@@ -32,15 +32,6 @@ class Pairs(NamedTuple):
     constants: NDArray[np.float64]  # (G, G)  -½ log|M|
 
 
-@inlined
-def gather(gram, active, n, local):
-    """The lower triangle of the Gram matrix of the active patterns."""
-    for i in range(n):
-        h = active[i]
-        for j in range(i + 1):
-            local[i * n + j] = gram[h, active[j]]
-
-
 @inlined_in_order
 def factorise(local, eta, n, diagonal, column, inverse):
     """½ ηᵀ M⁻¹ η - ½ log|M| of M = 1 + `local`, whose first `diagonal` rows are diagonal.
@@ -161,7 +152,7 @@ def _solve_pairs(groups, gram, places, maps, constants):
             active[0], active[1] = a, b
             n = linear.expand(groups, active, 2)
             diagonal = groups[a + 1] - groups[a]
-            gather(gram, active, n, local)
+            linear.gather(gram, active, n, local)
             constants[a, b] = factorise(local, eta, n, diagonal, column, inverse)
             # A = d^-1/2 times the rows of L⁻¹ that belong to b.
             place = places[a, b]
@@ -251,7 +242,7 @@ def log_joints(
             for i in range(n):
                 eta[i] = row[active[i]]
             if complete_row:
-                gather(gram, active, n, local)
+                linear.gather(gram, active, n, local)
             elif observed is not None:
                 n_members = linear.fill_observed_gram(
                     V, seen, active, n, slots, members, n_members, known, local
@@ -322,7 +313,7 @@ def moments(
                 for i in range(n):
                     eta[i] = row[active[i]]
                 if complete_row:
-                    gather(gram, active, n, local)
+                    linear.gather(gram, active, n, local)
                 elif observed is not None:
                     n_met = linear.fill_observed_gram(
                         V, seen, active, n, slots, met, n_met, known, local
@@ -351,30 +342,29 @@ def moments(
 
 
 @kernel
-def add_covariances(groups, gram, pivots, together, sum_second):
+def add_covariances(groups, pivots, pairs, together, sum_second):
     """Add M⁻¹ of states of one and two latents as often as they were met in complete rows."""
+    places, maps, _ = pairs
     G = len(groups) - 1
-    room = 0
-    for g in range(G):
-        room = max(room, groups[g + 1] - groups[g])
-    local, N = np.empty(4 * room * room), np.empty(4 * room * room)
-    eta, column, inverse = np.zeros(2 * room), np.empty(2 * room), np.empty(2 * room)
-    active = np.empty(2 * room + 2, np.int64)
     for a in range(G):
-        for i in range(groups[a], groups[a + 1]):
-            sum_second[i, i] += together[a, a] * pivots[i]
+        alone = together[a, a]
+        width = groups[a + 1] - groups[a]
         for b in range(a + 1, G):
-            if together[a, b] == 0.0:
+            weight = together[a, b]
+            if weight == 0.0:
                 continue
-            active[0], active[1] = a, b
-            n = linear.expand(groups, active, 2)
-            diagonal = groups[a + 1] - groups[a]
-            gather(gram, active, n, local)
-            factorise(local, eta, n, diagonal, column, inverse)
-            invert(local, n, diagonal, inverse, N)
-            for i in range(n):
-                for j in range(i + 1):
-                    sum_second[active[i], active[j]] += together[a, b] * local[i * n + j]
+            alone += weight
+            height = groups[b + 1] - groups[b]
+            n = width + height
+            for row in range(places[a, b], places[a, b] + height * n, n):  # Aᵀ A, see `Pairs`
+                for i in range(n):
+                    h = groups[a] + i if i < width else groups[b] + i - width
+                    value = weight * maps[row + i]
+                    for j in range(i + 1):
+                        g = groups[a] + j if j < width else groups[b] + j - width
+                        sum_second[h, g] += value * maps[row + j]
+        for i in range(groups[a], groups[a + 1]):
+            sum_second[i, i] += alone * pivots[i]
 
 
 @kernel
@@ -426,7 +416,7 @@ def best_additions(
                 for i in range(n):
                     eta[i] = row[active[i]]
                 if complete_row:
-                    gather(gram, active, n, local)
+                    linear.gather(gram, active, n, local)
                 elif observed is not None:
                     n_met = linear.fill_observed_gram(
                         V, seen, active, n, slots, met, n_met, known, local

@@ -150,22 +150,6 @@ class SubspaceModel(LinearModel):
         clusters = cluster(chosen, n_latents, int(rng.integers(2**31)))
         return self.from_clusters(chosen, clusters, n_rows=len(X))
 
-    def with_dictionary(
-        self,
-        examples: NDArray[np.float64],
-        details: NDArray[np.float64],
-        noise_variance: float,
-    ) -> SubspaceParams:
-        components = np.concatenate([examples, details])
-        return SubspaceParams(
-            components,
-            linear.few_active(len(examples), len(details)),
-            np.array(noise_variance),
-            np.ones(len(components)),
-            np.repeat([EXAMPLE_SPREAD, 1.0], [len(examples), len(details)]),
-            np.arange(len(components) + 1),
-        )
-
     def prepare(self, params: SubspaceParams, dtype: DTypeLike) -> Derived:
         pi, groups = params.activation_probs, params.groups
         sigma = np.sqrt(params.noise_variance)
@@ -242,7 +226,7 @@ class SubspaceModel(LinearModel):
     def gathered(self, derived: Any, stats: Any) -> Any:
         sums = stats.linear
         subspace_kernels.add_covariances(
-            derived.groups, derived.gram, derived.pivots, stats.together, sums.second
+            derived.groups, derived.pivots, derived.pairs, stats.together, sums.second
         )
         stats.together[:] = 0.0
         second = rotate(derived, rotate(derived, linear.symmetric(sums.second)).T)
