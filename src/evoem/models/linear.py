@@ -127,21 +127,6 @@ def fill_observed_gram(V, seen, active, k, slots, members, n_members, known, out
     return n_members
 
 
-@inlined
-def expand(groups, active, k):
-    """Replace the numbers of k groups, ascending, by those of their latents; how many these are."""
-    total = 0
-    for i in range(k):
-        total += groups[active[i] + 1] - groups[active[i]]
-    place = total
-    for i in range(k - 1, -1, -1):
-        g = active[i]
-        for h in range(groups[g + 1] - 1, groups[g] - 1, -1):
-            place -= 1
-            active[place] = h
-    return total
-
-
 @kernel
 def _list_members(
     states, weights, negligible, keep, groups, offsets, squares, members, active, union
@@ -157,13 +142,16 @@ def _list_members(
                 for w in range(width):
                     union[0, 0, w] |= states[r, m, w]
         k = active_latents(union, 0, 0, active)
-        if groups is not None:
-            k = expand(groups, active, k)
         for i in range(k):
-            members[total + i] = active[i]
-        total += k
+            if groups is None:
+                members[total] = active[i]
+                total += 1
+                continue
+            for h in range(groups[active[i]], groups[active[i] + 1]):
+                members[total] = h
+                total += 1
         if keep[r]:
-            square += k * k
+            square += (total - offsets[r]) ** 2
     offsets[n_rows] = total
     squares[n_rows] = square
 

@@ -28,7 +28,7 @@ from evoem.models.clusters import Clusters, cluster, principal_directions
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
 from evoem.models.slab_update import slab_means, slab_variances
 from evoem.models.spike_slab import EXAMPLE_SPREAD
-from evoem.models.subspace_kernels import Pairs, solve_pairs
+from evoem.models.subspace_kernels import ObservedGram, Pairs, no_products_yet, solve_pairs
 from evoem.ranking import empty_ranks
 from evoem.states import Genomes, Population
 
@@ -191,11 +191,15 @@ class SubspaceModel(LinearModel):
         own: NDArray[np.int64] = derived.groups
         return own
 
+    def _products(self, derived: Any, rows: Rows) -> ObservedGram | None:
+        """Room for inner products over what was observed, if anything was not."""
+        return None if rows.observed is None else no_products_yet(derived.scaled, derived.groups)
+
     def log_joints(self, derived: Any, rows: Rows, population: Population) -> None:
         subspace_kernels.log_joints(
             derived.groups, derived.scaled, derived.gram, derived.bias, derived.shift,
             derived.pivots, derived.constants, derived.pairs, rows.projections, rows.base,
-            rows.complete, rows.observed, *population,
+            rows.complete, rows.observed, self._products(derived, rows), *population,
         )  # fmt: skip
 
     def fill_moments(
@@ -207,7 +211,8 @@ class SubspaceModel(LinearModel):
             sums = stats.linear.second, stats.together
         subspace_kernels.moments(
             derived.groups, derived.scaled, derived.gram, derived.shift, derived.pivots,
-            derived.pairs, rows.projections, rows.complete, rows.observed, *moments, *posterior,
+            derived.pairs, rows.projections, rows.complete, rows.observed,
+            self._products(derived, rows), *moments, *posterior,
             linear.negligible_weight(derived.scaled.dtype), *sums,
         )  # fmt: skip
 
@@ -260,7 +265,8 @@ class SubspaceModel(LinearModel):
             0.5 * np.add.reduceat(constants, derived.groups[:-1], axis=1),
             (0.5 / (1 + squares)).astype(squares.dtype),
             squares / (np.diag(derived.gram) + np.finfo(squares.dtype).tiny),
-            rows.projections, rows.complete, rows.observed, *genomes, out,
+            rows.projections, rows.complete, rows.observed, self._products(derived, rows),
+            *genomes, out,
         )  # fmt: skip
         return out
 
