@@ -11,7 +11,7 @@ from scipy.linalg import subspace_angles
 
 from evoem import SubspaceCoding, em, states
 from evoem.em import Evolution
-from evoem.models import SpikeSlabModel, SubspaceModel, linear, subspace_kernels
+from evoem.models import SpikeSlabModel, SubspaceModel, linear, subspace_pairs, subspace_sums
 from evoem.models.base import Posterior
 from evoem.models.clusters import Clusters, cluster
 from evoem.models.spike_slab import SpikeSlabParams
@@ -30,7 +30,7 @@ GUIDED = Evolution(3, 2, 2, mutation="guided")
 def tables(request, monkeypatch):
     """With the tables of pairs of latents and, as if they were too large, without them."""
     if not request.param:
-        monkeypatch.setattr(subspace_kernels, "LARGEST_TABLES", 0)
+        monkeypatch.setattr(subspace_pairs, "LARGEST_TABLES", 0)
 
 
 def random_params(sizes, n_features, rng):
@@ -163,7 +163,8 @@ def test_reconstructions_are_posterior_moments(missing, dtype):
 def test_gathered_statistics_are_sums_of_exact_moments(missing, dtype):
     params, X, observed = make_problem(missing, seed=3)
     some = reference.all_states(len(SIZES))[3:28]
-    sums = statistics(params, X.astype(dtype), observed, for_all(X, some)).linear
+    stats = statistics(params, X.astype(dtype), observed, for_all(X, some))
+    sums = stats.linear
     C, D = params.components.shape
     W = params.components
     activation, first, second = np.zeros(len(SIZES)), np.zeros(C), np.zeros((C, C))
@@ -179,7 +180,8 @@ def test_gathered_statistics_are_sums_of_exact_moments(missing, dtype):
     close = precision(dtype)
     np.testing.assert_allclose(sums.activation, np.repeat(activation, SIZES), **close)
     np.testing.assert_allclose(sums.first, first, **close)
-    np.testing.assert_allclose(linear.symmetric(sums.second), second, **close)
+    whole = linear.symmetric(subspace_sums.spread(params.groups, stats.second))
+    np.testing.assert_allclose(whole, second, **close)
     np.testing.assert_allclose(sums.cross, cross, **close)
     np.testing.assert_allclose(float(sums.data_square), square, **close)
     assert float(sums.n_observed) == seen(X, observed).sum()

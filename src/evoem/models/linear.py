@@ -55,7 +55,7 @@ class LinearStats(NamedTuple):
     n_observed: NDArray[np.float64]  # observed entries
     activation: NDArray[np.float64]  # (H,)  Σ⟨s⟩
     first: NDArray[np.float64]  # (H,)  Σ⟨c⟩
-    second: NDArray[np.float64]  # (H, H)  Σ⟨c cᵀ⟩, lower triangle
+    second: NDArray[np.float64]  # (H, H)  Σ⟨c cᵀ⟩, lower triangle; empty if held elsewhere
     cross: NDArray[np.float64]  # (H, D)  Σ⟨c yᵀ⟩, missing y replaced by its expectation
     data_square: NDArray[np.float64]  # Σ⟨yᵀy⟩, likewise
     floor: NDArray[np.float64]  # what `data_square` is known to
@@ -312,7 +312,7 @@ def _accumulate(
                 for v in range(n):
                     g = members[begin + v]
                     weight = second[matrix + max(u, v) * n + min(u, v)]
-                    if v <= u:
+                    if v <= u and len(sum_second) > 0:
                         sum_second[h, g] += weight
                     if printed:
                         weight = first[begin + u] * first[begin + v]

@@ -28,7 +28,9 @@ from evoem.models.clusters import Clusters, cluster, principal_directions
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
 from evoem.models.slab_update import slab_means, slab_variances
 from evoem.models.spike_slab import EXAMPLE_SPREAD
-from evoem.models.subspace_kernels import ObservedGram, Pairs, no_products_yet, solve_pairs
+from evoem.models.subspace_pairs import Pairs, solve_pairs
+from evoem.models.subspace_products import ObservedGram, no_products_yet
+from evoem.models.subspace_sums import add_covariances, place_blocks, rotate_moments, spread
 from evoem.ranking import empty_ranks
 from evoem.states import Genomes, Population
 
@@ -53,10 +55,11 @@ class SubspaceParams(NamedTuple):
 
 
 class SubspaceStats(NamedTuple):
-    """Those of every linear model, of patterns; and how often states were met whose covariance is
-    the same for all rows."""
+    """Those of every linear model, of patterns, but for second moments, which have their own
+    place; and how often states were met whose covariance is the same for all rows."""
 
     linear: LinearStats
+    second: NDArray[np.float64]  # Σ⟨c cᵀ⟩ by pairs of latents, see `place_blocks`
     together: NDArray[np.float64]  # (G, G): weight of states of latents g < h alone, or of g alone
 
 
@@ -72,6 +75,7 @@ class Derived(NamedTuple):
     pivots: NDArray[np.floating]  # (C,)  1 / (1 + λ)
     constants: NDArray[np.float64]  # (G,)  -½ Σ log(1 + λ)
     pairs: Pairs
+    blocks: NDArray[np.int64]  # (G, G): where second moments of pairs of latents stand
     back: NDArray[np.float64]  # (C, largest rank): row i has √ψ times the rotation of pattern i
     noise_variance: float
     log_prior: float
@@ -178,6 +182,7 @@ class SubspaceModel(LinearModel):
             (1 / pivots).astype(dtype),
             -0.5 * np.add.reduceat(np.log(pivots), groups[:-1]),
             solve_pairs(groups, gram),
+            place_blocks(groups),
             back,
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
@@ -206,19 +211,23 @@ class SubspaceModel(LinearModel):
         self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments,
         stats: Any | None,
     ) -> None:  # fmt: skip
-        sums: Any = (np.empty((0, 0)), np.empty((0, 0)))
+        sums: Any = (np.empty(0), np.empty((0, 0)))
         if stats is not None:
-            sums = stats.linear.second, stats.together
+            sums = stats.second, stats.together
         subspace_kernels.moments(
             derived.groups, derived.scaled, derived.gram, derived.shift, derived.pivots,
             derived.pairs, rows.projections, rows.complete, rows.observed,
             self._products(derived, rows), *moments, *posterior,
-            linear.negligible_weight(derived.scaled.dtype), *sums,
+            linear.negligible_weight(derived.scaled.dtype), derived.blocks, *sums,
         )  # fmt: skip
 
     def empty_statistics(self, params: SubspaceParams) -> SubspaceStats:
-        G = len(params.activation_probs)
-        return SubspaceStats(linear.empty_stats(params.components, False), np.zeros((G, G)))
+        G, sizes = len(params.activation_probs), np.diff(params.groups)
+        return SubspaceStats(
+            linear.empty_stats(params.components, False)._replace(second=np.zeros((0, 0))),
+            np.zeros((sizes.sum() ** 2 + sizes @ sizes) // 2),
+            np.zeros((G, G)),
+        )
 
     def linear_part(self, stats: SubspaceStats) -> LinearStats:
         return stats.linear
@@ -230,12 +239,12 @@ class SubspaceModel(LinearModel):
 
     def gathered(self, derived: Any, stats: Any) -> Any:
         sums = stats.linear
-        subspace_kernels.add_covariances(
-            derived.groups, derived.pivots, derived.pairs, stats.together, sums.second
-        )
+        add_covariances(
+            derived.groups, derived.pivots, derived.pairs, stats.together, derived.blocks,
+            stats.second,
+        )  # fmt: skip
         stats.together[:] = 0.0
-        second = rotate(derived, rotate(derived, linear.symmetric(sums.second)).T)
-        sums.second[:] = np.tril(second)
+        rotate_moments(derived.groups, derived.back, derived.blocks, stats.second)
         sums.first[:] = rotate(derived, sums.first[:, None])[:, 0]
         sums.cross[:] = rotate(derived, sums.cross)
         return stats
@@ -271,7 +280,7 @@ class SubspaceModel(LinearModel):
         return out
 
     def update(self, params: SubspaceParams, stats: SubspaceStats) -> SubspaceParams:
-        sums = stats.linear
+        sums = stats.linear._replace(second=spread(params.groups, stats.second))
         old = float(params.noise_variance)
         components, noise = linear.update_dictionary(sums, params.components, old)
         pi = linear.clip_probabilities(sums.activation[params.groups[:-1]] / sums.n_rows)
