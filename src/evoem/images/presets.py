@@ -38,11 +38,12 @@ PRESETS = {
     # Section 4.2 and appendix E, House at a patch size of 12.
     "paper": Settings(12, 512, 0, 60, 60, 1, 1, 4000, 1, "fit", "uniform", "mean"),
 }
-# Those of subspaces, each of which does the work of several latents.
+# Those of subspaces, each of which does the work of several latents. It takes longer to find what
+# to add to a parent than to evaluate a dozen children.
 SUBSPACE_PRESETS = {
-    "fast": Settings(12, 256, 8, 30, 8, 2, 1, 3, 8, "best", "guided", "sketch"),
-    "balanced": Settings(12, 256, 8, 60, 15, 2, 1, 10, 8, "best", "guided", "sketch"),
-    "best": Settings(12, 256, 8, 100, 20, 2, 1, 30, 8, "best", "guided", "sketch"),
+    "fast": Settings(12, 256, 8, 30, 4, 6, 1, 3, 8, "best", "guided", "sketch"),
+    "balanced": Settings(12, 256, 8, 60, 5, 12, 1, 10, 8, "best", "guided", "sketch"),
+    "best": Settings(12, 256, 8, 60, 8, 12, 1, 40, 8, "best", "guided", "sketch"),
 }
 # Standard deviation of noise, relative to that of the image, from which large patches are better.
 MUCH_NOISE = 0.75
@@ -84,7 +85,7 @@ def for_missing(preset: Settings) -> Settings:
     return for_little_noise(preset)._replace(
         n_latents=preset.n_latents // 2,
         n_states=preset.n_states // 3,
-        n_parents=preset.n_parents // 2,
+        n_parents=preset.n_parents if preset.rank else preset.n_parents // 2,
         max_iter=2 * preset.max_iter,
     )
 

@@ -2,13 +2,28 @@
 
 import numpy as np
 
-from evoem.compile import kernel
+from evoem.compile import inlined, kernel
 from evoem.models.subspace_pairs import pair_map, pair_means, single_square
 from evoem.models.subspace_products import forget_row, gather_observed
 from evoem.models.subspace_sums import add_second
 from evoem.models.subspace_systems import factorise, gather, invert, list_patterns, solve_back
 from evoem.ranking import GROUPS, best_scores
 from evoem.states import active_latents
+
+
+@inlined
+def fill_system(
+    complete_row, observed, known, V, gram, groups, latents, k, active, n, row, eta, local,
+):  # fmt: skip
+    """η and the Gram matrix of a state; how many of its first rows are diagonal."""
+    for i in range(n):
+        eta[i] = row[active[i]]
+    if complete_row:
+        gather(gram, active, n, local)
+        return groups[latents[0] + 1] - groups[latents[0]] if k > 0 else 0
+    if observed is not None:
+        gather_observed(known, V, groups, latents, k, local)
+    return 0
 
 
 @kernel
@@ -49,19 +64,14 @@ def log_joints(
                     total += v[i] * v[i]
                 out[r, m] = value + 0.5 * total + pair_constants[a, b]
                 continue
-            diagonal = 0
-            if complete_row and k > 0:
-                diagonal = groups[latents[0] + 1] - groups[latents[0]]
             n = list_patterns(groups, latents, k, active)
             if n > room:
                 room = min(2 * n, C)
                 local = np.empty((room, room))
-            for i in range(n):
-                eta[i] = row[active[i]]
-            if complete_row:
-                gather(gram, active, n, local)
-            elif observed is not None:
-                gather_observed(known, V, groups, latents, k, local)
+            diagonal = fill_system(
+                complete_row, observed, known, V, gram, groups, latents, k, active, n, row,
+                eta, local,
+            )  # fmt: skip
             out[r, m] = value + factorise(local, eta, n, diagonal, inverse)
 
 
@@ -110,19 +120,14 @@ def moments(
                     place = pair_places[a, b]
                     pair_means(row, groups, pivots, gram, maps, place, a, b, v, u)
             else:
-                diagonal = 0
-                if complete_row and k > 0:
-                    diagonal = groups[latents[0] + 1] - groups[latents[0]]
                 n = list_patterns(groups, latents, k, active)
                 if n > room:
                     room = min(2 * n, C)
                     local, N = np.empty((2, room, room))
-                for i in range(n):
-                    eta[i] = row[active[i]]
-                if complete_row:
-                    gather(gram, active, n, local)
-                elif observed is not None:
-                    gather_observed(known, V, groups, latents, k, local)
+                diagonal = fill_system(
+                    complete_row, observed, known, V, gram, groups, latents, k, active, n, row,
+                    eta, local,
+                )  # fmt: skip
                 factorise(local, eta, n, diagonal, inverse)
                 solve_back(local, eta, n, diagonal, inverse, u)
                 invert(local, n, diagonal, inverse, N)
@@ -166,9 +171,6 @@ def best_additions(
                 scores[g] = -constants[own, g]
             for i in range(k):
                 scores[latents[i]] = -np.inf
-            diagonal = 0
-            if complete_row and k > 0:
-                diagonal = groups[latents[0] + 1] - groups[latents[0]]
             n = list_patterns(groups, latents, k, active)
             if complete_row and k == 1:
                 for i in range(n):
@@ -177,12 +179,10 @@ def best_additions(
                 if n > room:
                     room = min(2 * n, C)
                     local = np.empty((room, room))
-                for i in range(n):
-                    eta[i] = row[active[i]]
-                if complete_row:
-                    gather(gram, active, n, local)
-                elif observed is not None:
-                    gather_observed(known, V, groups, latents, k, local)
+                diagonal = fill_system(
+                    complete_row, observed, known, V, gram, groups, latents, k, active, n, row,
+                    eta, local,
+                )  # fmt: skip
                 factorise(local, eta, n, diagonal, inverse)
                 solve_back(local, eta, n, diagonal, inverse, u)
             for h in range(C):

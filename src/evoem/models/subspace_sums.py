@@ -71,9 +71,8 @@ def add_covariances(groups, pivots, pairs, together, blocks, sums):
                 continue
             alone += weight
             height = groups[b + 1] - groups[b]
-            for start in range(
-                places[a, b], places[a, b] + height * (width + height), width + height
-            ):
+            for i in range(height):
+                start = places[a, b] + i * (width + height)
                 of_a = maps[start : start + width]  # Aᵀ A, see `Pairs`
                 of_b = maps[start + width : start + width + height]
                 add_outer(of_a, of_a, weight, sums, blocks[a, a])
