@@ -20,7 +20,7 @@ from evoem.ranking import NONE
 from evoem.states import Genomes
 
 MODEL = SubspaceModel()
-SIZES = (2, 1, 3, 1, 2)  # patterns of each latent
+SIZES = (2, 1, 7, 1, 4)  # patterns of each latent: more and fewer than a tile, and parts of one
 MISSING = (0.0, 0.4)
 UNIFORM = Evolution(3, 2, 2)
 GUIDED = Evolution(3, 2, 2, mutation="guided")
@@ -349,9 +349,9 @@ def exact_gains(params, x, mask, s):
 def test_additions_are_ranked_by_their_gains_where_latents_are_orthogonal(own_features):
     """With values missing they stay orthogonal if each pattern has a feature of its own."""
     missing = 0.4 if own_features else 0.0
-    params, X, observed = make_problem(missing, n_features=10, n_rows=12, seed=10)
+    params, X, observed = make_problem(missing, n_features=16, n_rows=12, seed=10)
     rng = np.random.default_rng(10)
-    basis = np.eye(10) if own_features else np.linalg.qr(rng.normal(size=(10, 10)))[0]
+    basis = np.eye(16) if own_features else np.linalg.qr(rng.normal(size=(16, 16)))[0]
     W = np.empty_like(params.components)
     for g, size in enumerate(SIZES):
         own = slice(params.groups[g], params.groups[g + 1])
