@@ -1,5 +1,6 @@
 """Learn a model of an image's patches, and what it says about every pixel."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -28,8 +29,10 @@ MOST_LEARNT = 300_000
 SEARCH_STEPS = 30
 FEWEST_SEARCH_STEPS = 3
 SEARCH_TOLERANCE = 1e-2
-# Seconds kept for the end, in iterations: reconstructing and merging.
-CLOSING_ITERATIONS = 2.0
+# Patches by which is measured how long reconstruction takes, and what is kept for it and merging,
+# in times of that.
+MEASURED = 512
+CLOSING_SHARE = 1.5
 # Patches reconstructed at once: their means and variances are dense.
 PATCHES_AT_ONCE = 8192
 # Weight of a patch of which nothing was observed, which is the prior mean, against others.
@@ -208,7 +211,8 @@ class Learner:
         if ended == "interrupted":
             self.search_steps = FEWEST_SEARCH_STEPS
         elif clock.limit is not None:
-            steps = min(SEARCH_STEPS, clock.left() / self.pass_seconds() - CLOSING_ITERATIONS)
+            left = clock.left() - self.merging_seconds()
+            steps = min(SEARCH_STEPS, left / self.pass_seconds())
             self.search_steps = max(FEWEST_SEARCH_STEPS, int(steps))
         return ended
 
@@ -305,10 +309,23 @@ class Learner:
         """How long an iteration over all patches takes."""
         return self.infos[-1].seconds * self.places.n_patches / len(self.X)
 
+    def merging_seconds(self) -> float:
+        """How long it will take to reconstruct and merge patches whose states are known."""
+        seconds = []
+        for size in (1, 1, MEASURED):  # the first time it may be compiled
+            started = time.perf_counter()
+            observed = None if self.observed is None else self.observed[:size]
+            self.estimate(self.X[:size], observed, self.state.states[:size])
+            seconds.append(time.perf_counter() - started)
+        n_patches = self.places.n_patches
+        n_blocks = math.ceil(n_patches / PATCHES_AT_ONCE)
+        per_patch = max(seconds[2] - seconds[1], 0.0) / min(MEASURED, len(self.X))
+        return CLOSING_SHARE * (n_blocks * seconds[1] + n_patches * per_patch)
+
     def closing_seconds(self) -> float:
-        """How long reconstruction will take."""
-        steps = CLOSING_ITERATIONS + (0 if self.learnt_all else SEARCH_STEPS)
-        return steps * self.pass_seconds()
+        """How long it will take from the last iteration to the end."""
+        search = 0.0 if self.learnt_all else SEARCH_STEPS * self.pass_seconds()
+        return search + self.merging_seconds()
 
     def progress(self, clock: Clock) -> Progress:
         """Where the run stands."""
