@@ -11,7 +11,14 @@ from scipy.linalg import subspace_angles
 
 from evoem import SubspaceCoding, em, states
 from evoem.em import Evolution
-from evoem.models import SpikeSlabModel, SubspaceModel, linear, subspace_pairs, subspace_sums
+from evoem.models import (
+    SpikeSlabModel,
+    SubspaceModel,
+    linear,
+    subspace_pairs,
+    subspace_sums,
+    subspaces,
+)
 from evoem.models.base import Posterior
 from evoem.models.clusters import Clusters, cluster
 from evoem.models.spike_slab import SpikeSlabParams
@@ -460,7 +467,7 @@ def test_directions_of_clusters_are_found_up_to_the_rank(rank):
     np.testing.assert_array_equal(params.slab_means[first], 1.0)
 
 
-def test_a_weak_direction_is_taken_if_enough_rows_will_bear_it():
+def test_a_weak_direction_is_taken_if_enough_rows_bear_it():
     rng = np.random.default_rng(16)
     X = rng.normal(size=(200, 8)) * np.sqrt([1.5, 1, 1, 1, 1, 1, 1, 1])
     X -= X.mean(0)
@@ -469,10 +476,20 @@ def test_a_weak_direction_is_taken_if_enough_rows_will_bear_it():
     gain = 0.5 * (widest - 1 - np.log(widest))  # nats a row: the other side is 2 × 8 parameters
     assert 200 * gain < 16 < 2000 * gain
     few = SubspaceModel(1).from_clusters(X, clusters, noise_variance=1.0)
-    many = SubspaceModel(1).from_clusters(X, clusters, noise_variance=1.0, n_rows=2000)
+    clusters = clusters._replace(labels=np.zeros(2000, np.int64))
+    many = SubspaceModel(1).from_clusters(np.tile(X, (10, 1)), clusters, noise_variance=1.0)
     assert list(few.groups) == [0, 1]
     assert list(many.groups) == [0, 2]
     assert np.abs(many.components[1]).argmax() == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_examples_do_not_make_directions_of_noise(seed, monkeypatch):
+    """Clusters are found among some rows, but directions are those of all."""
+    monkeypatch.setattr(subspaces, "EXAMPLES", 50)
+    X = np.random.default_rng(seed).normal(size=(20_000, 8)).astype(np.float32)
+    params = SubspaceModel(4).initialize(X, None, 1, np.random.default_rng(0))
+    assert len(params.components) == 1  # the mean
 
 
 def test_with_fewer_rows_than_clusters_rows_are_the_centres():

@@ -22,7 +22,7 @@ from evoem.images import arrays, patches
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Learner
 from evoem.images.presets import PATCHES_PER_LATENT, Settings, fit_to_image, stride_for
-from evoem.models.clusters import cluster
+from evoem.models.clusters import cluster, nearest
 from evoem.models.subspaces import SubspaceModel
 
 SKETCH = Settings(8, 256, 0, 30, 15, 2, 1, 8, 8, "best", "guided", "sketch")
@@ -33,9 +33,8 @@ TIME_SHARE = 0.2
 # Width of what is sketched of a large image, and windows to choose from along each side.
 LARGEST = 640
 WINDOWS = 4
-# Patches that a dictionary is made from, and that subspaces are.
+# Patches that a dictionary is made from, and that clusters are found among.
 EXAMPLES = 20_000
-SUBSPACE_EXAMPLES = 60_000
 # Share of the latents that stand for details.
 DETAILS = 0.25
 # Noise variance to start from is at least this share of the image's.
@@ -145,19 +144,16 @@ def _first_subspaces(
     image, given = small.sketch(keep_observed), small.canonical
     places = patches.grid(image.shape, learner.settings.patch_size)
     numbers = np.random.default_rng(learner.seed).permutation(places.n_patches)
-    numbers = numbers[:SUBSPACE_EXAMPLES]
+    numbers = numbers[: len(learner.X)]  # as many as are learnt from
     sketched = patches.cut(image.astype(np.float32), places, numbers)
     found = cluster(sketched[:EXAMPLES], learner.settings.n_latents, learner.seed)
-    with threadpool_limits(1):
-        labels = pairwise_distances_argmin(sketched, found.centres.astype(np.float32))
     seen = True if given.observed is None else given.observed
     damaged = np.where(seen, given.values, image)
     taken_off = float(np.square(given.values - image).mean(where=seen))
     return model.from_clusters(
         patches.cut(damaged.astype(np.float32), places, numbers),
-        found._replace(labels=labels),
+        nearest(sketched, found.centres),
         noise_variance=max(taken_off, LEAST_NOISE * float(image.var())),
-        n_rows=learner.places.n_patches,
     )
 
 

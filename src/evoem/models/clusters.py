@@ -32,6 +32,15 @@ def cluster(rows: NDArray[np.floating], number: int, seed: int) -> Clusters:
     return Clusters(found.cluster_centers_.astype(np.float64), found.labels_.astype(np.int64))
 
 
+def nearest(rows: NDArray[np.floating], centres: NDArray[np.float64]) -> Clusters:
+    """Clusters of all rows by given centres."""
+    from sklearn.metrics import pairwise_distances_argmin
+
+    with threadpool_limits(1):
+        labels = pairwise_distances_argmin(rows, centres.astype(rows.dtype))
+    return Clusters(centres, labels)
+
+
 class Directions(NamedTuple):
     """How the rows of each cluster differ from their mean."""
 

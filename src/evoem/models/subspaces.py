@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from evoem.models import linear, subspace_kernels
 from evoem.models.base import Mask, Model, Posterior, Prior
-from evoem.models.clusters import Clusters, cluster, principal_directions
+from evoem.models.clusters import Clusters, cluster, nearest, principal_directions
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
 from evoem.models.slab_update import slab_means, slab_variances
 from evoem.models.spike_slab import EXAMPLE_SPREAD
@@ -112,13 +112,12 @@ class SubspaceModel(LinearModel):
         rows: NDArray[np.floating],
         clusters: Clusters,
         noise_variance: float | None = None,
-        n_rows: int | None = None,
     ) -> SubspaceParams:
         """A latent for each cluster, of its mean and the directions in which its rows differ.
 
         A direction is taken if that is worth its parameters: rows whose variance along it is ρ
-        times the noise's gain (ρ - 1 - log ρ) / 2 nats each. `n_rows` is how many there will be,
-        if these are some of them.
+        times the noise's gain (ρ - 1 - log ρ) / 2 nats each. So rows must be all there are: among
+        few, variances differ by chance, and this would be held against what all gain.
         """
         counts, means, variances, vectors = principal_directions(rows, clusters)
         n_features = rows.shape[1]
@@ -128,7 +127,7 @@ class SubspaceModel(LinearModel):
         floor = linear.NOISE_FLOORS[rows.dtype] * float(np.square(rows, dtype=np.float64).mean())
         noise_variance = max(noise_variance, floor, np.finfo(float).tiny)
         ratios = np.maximum(variances / noise_variance, 1.0)
-        gains = 0.5 * shares[:, None] * (n_rows or len(rows)) * (ratios - 1 - np.log(ratios))
+        gains = 0.5 * counts[:, None] * (ratios - 1 - np.log(ratios))
         ranks = np.minimum((gains > WORTH * n_features).sum(1), self.rank)
         scales = np.sqrt(np.maximum(variances - noise_variance, 0.0))
         components, slab_means = [], []
@@ -152,7 +151,7 @@ class SubspaceModel(LinearModel):
             X = np.where(observed, X, linear.observed_moments(X, observed)[0]).astype(X.dtype)
         chosen = X[rng.permutation(len(X))[:EXAMPLES]]
         clusters = cluster(chosen, n_latents, int(rng.integers(2**31)))
-        return self.from_clusters(chosen, clusters, n_rows=len(X))
+        return self.from_clusters(X, nearest(X, clusters.centres))
 
     def prepare(self, params: SubspaceParams, dtype: DTypeLike) -> Derived:
         pi, groups = params.activation_probs, params.groups
