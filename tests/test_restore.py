@@ -1,6 +1,7 @@
 """Restoration of small synthetic pictures, and everything that may be asked of it."""
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -699,6 +700,26 @@ def test_runs_end_when_the_time_is_up():
     result = restore(GREY, time_limit=0.5, **TINY | {"max_iter": 100_000})
     assert result.ended == "time_limit"
     assert 1 < len(result.free_energies) < 100_000
+
+
+@pytest.mark.parametrize("n_iterations", [1, 2])
+def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, monkeypatch):
+    """Reconstruction takes two seconds a block and a hundredth a patch, after compilation."""
+    now = [0.0]
+
+    def estimate(X, observed, kept):
+        compilation = 60.0 if n_iterations == 1 and now[0] == 0.0 else 0.0
+        now[0] += compilation + 2.0 + 0.01 * len(X)
+
+    monkeypatch.setattr(learning.time, "perf_counter", lambda: now[0])
+    rows = np.zeros((1000, 4))
+    learner = SimpleNamespace(
+        X=rows, observed=None, state=SimpleNamespace(states=rows), estimate=estimate,
+        places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE), infos=[None] * n_iterations,
+    )  # fmt: skip
+    whole = 3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE
+    expected = learning.CLOSING_SHARE * whole
+    assert learning.Learner.time_merging(learner) == pytest.approx(expected, rel=0.01)
 
 
 def test_a_limit_that_is_not_reached_changes_nothing():

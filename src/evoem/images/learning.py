@@ -172,6 +172,7 @@ class Learner:
         self.n_learnt = learnt
         self.infos: list[em.StepInfo] = []
         self.search_steps = SEARCH_STEPS
+        self.merging_seconds = 0.0  # measured if anybody wants to know how long is left
         self.stage = stage
 
     def cut(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
@@ -211,7 +212,7 @@ class Learner:
         if ended == "interrupted":
             self.search_steps = FEWEST_SEARCH_STEPS
         elif clock.limit is not None:
-            left = clock.left() - self.merging_seconds()
+            left = clock.left() - self.merging_seconds
             steps = min(SEARCH_STEPS, left / self.pass_seconds())
             self.search_steps = max(FEWEST_SEARCH_STEPS, int(steps))
         return ended
@@ -249,6 +250,8 @@ class Learner:
                 n_jobs=self.n_jobs,
             )
             self.infos.append(info)
+            if callback is not None or clock.limit is not None:
+                self.merging_seconds = self.time_merging()
             if callback is not None and callback(self.progress(clock)) is True:
                 return "callback"
             if convergence.tol > 0 and convergence([info.free_energy for info in self.infos]):
@@ -309,23 +312,24 @@ class Learner:
         """How long an iteration over all patches takes."""
         return self.infos[-1].seconds * self.places.n_patches / len(self.X)
 
-    def merging_seconds(self) -> float:
+    def time_merging(self) -> float:
         """How long it will take to reconstruct and merge patches whose states are known."""
         seconds = []
-        for size in (1, 1, MEASURED):  # the first time it may be compiled
+        for size in (1, 1, MEASURED) if len(self.infos) == 1 else (1, MEASURED):  # first compiled
             started = time.perf_counter()
             observed = None if self.observed is None else self.observed[:size]
             self.estimate(self.X[:size], observed, self.state.states[:size])
             seconds.append(time.perf_counter() - started)
+        per_block, with_patches = seconds[-2:]
         n_patches = self.places.n_patches
         n_blocks = math.ceil(n_patches / PATCHES_AT_ONCE)
-        per_patch = max(seconds[2] - seconds[1], 0.0) / min(MEASURED, len(self.X))
-        return CLOSING_SHARE * (n_blocks * seconds[1] + n_patches * per_patch)
+        per_patch = max(with_patches - per_block, 0.0) / min(MEASURED, len(self.X))
+        return CLOSING_SHARE * (n_blocks * per_block + n_patches * per_patch)
 
     def closing_seconds(self) -> float:
         """How long it will take from the last iteration to the end."""
         search = 0.0 if self.learnt_all else SEARCH_STEPS * self.pass_seconds()
-        return search + self.merging_seconds()
+        return search + self.merging_seconds
 
     def progress(self, clock: Clock) -> Progress:
         """Where the run stands."""
