@@ -31,6 +31,7 @@ from evoem import posterior, states, streams, validation
 from evoem.errors import LogJointError
 from evoem.evolution import Evolution
 from evoem.models.base import Mask, Model, Posterior, add_statistics
+from evoem.validation import Positions
 
 __all__ = [
     "Convergence", "EMState", "Evolution", "Inference", "StepInfo",
@@ -163,13 +164,25 @@ def chunks(block: slice, n_states: int) -> list[slice]:
     return [slice(s, min(s + size, block.stop)) for s in range(block.start, block.stop, size)]
 
 
-def _mask_of_missing(observed: Mask) -> Mask:
-    """None for a mask of ones: the same result from the same, faster, code."""
-    return None if observed is None or observed.all() else observed
+class _Data(NamedTuple):
+    """Rows, what was observed of them, and where they lie."""
+
+    X: NDArray[np.floating]
+    observed: Mask
+    positions: Positions
+
+    def prepare(self, model: Model, derived: Any, which: Any) -> Any:
+        """What the model needs of some of the rows."""
+        observed = None if self.observed is None else self.observed[which]
+        rows = model.prepare_rows(derived, self.X[which], observed)
+        return rows if self.positions is None else model.place(derived, rows, self.positions[which])
 
 
-def _pick(observed: Mask, rows: Any) -> Mask:
-    return None if observed is None else observed[rows]
+def _checked(X: NDArray[np.floating], observed: Mask, positions: Positions) -> _Data:
+    """A mask of ones becomes None: the same result from the same, faster, code."""
+    validation.data(X, observed)
+    validation.positions(positions, len(X))
+    return _Data(X, None if observed is None or observed.all() else observed, positions)
 
 
 def init(
@@ -180,6 +193,7 @@ def init(
     n_latents: int = 0,
     params: Any = None,
     observed: Mask = None,
+    positions: Positions = None,
     seed: int = 0,
     rows: NDArray[np.uint64] | None = None,
     n_jobs: int = 1,
@@ -199,6 +213,8 @@ def init(
         The model's parameters to start from; by default `model.initialize` makes them.
     observed : bool array of the shape of X, optional
         False where a value is missing.
+    positions : array of shape (n_samples, 2), optional
+        Where rows lie, for models whose prior depends on it, see `Model.place`.
     seed : int
         Everything random follows from it.
     rows : uint64 array of shape (n_samples,), optional
@@ -206,7 +222,7 @@ def init(
     n_jobs : int
         Threads.
     """
-    validation.data(X, observed)
+    data = _checked(X, observed, positions)
     validation.finite(X)
     validation.integer("seed", seed, 0)
     if params is None:
@@ -226,17 +242,12 @@ def init(
         pass
     model.check(params, X, observed, first)
     if model.starts_single and n_states <= H:
-        _take_best_single(model, X, observed, params, first, n_jobs)
+        _take_best_single(model, data, params, first, n_jobs)
     return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), False, 0, seed)
 
 
 def _take_best_single(
-    model: Model,
-    X: NDArray[np.floating],
-    observed: Mask,
-    params: Any,
-    first: NDArray[np.uint64],
-    n_jobs: int,
+    model: Model, data: _Data, params: Any, first: NDArray[np.uint64], n_jobs: int
 ) -> None:
     """Replace the states of each row by the best of those with one active latent."""
     single = states.pack(np.eye(len(params.activation_probs), dtype=np.bool_))
@@ -247,7 +258,7 @@ def _take_best_single(
         first[chunk] = single[np.sort(best, axis=1)]
 
     all_single = np.broadcast_to(single, (n_rows, *single.shape))
-    _over_chunks(choose, model, X, observed, params, all_single, slice(0, n_rows), n_jobs)
+    _over_chunks(choose, model, data, params, all_single, slice(0, n_rows), n_jobs)
 
 
 class _PartResult(NamedTuple):
@@ -259,8 +270,7 @@ class _PartResult(NamedTuple):
 
 def _e_step(
     model: Model,
-    X: NDArray[np.floating],
-    observed: Mask,
+    data: _Data,
     state: EMState,
     evolution: Evolution,
     part: slice,
@@ -268,14 +278,14 @@ def _e_step(
 ) -> _PartResult:
     """Better states and the statistics of a part of the data; `state` is changed in place."""
     params = state.params
-    derived = model.prepare(params, X.dtype)
+    derived = model.prepare(params, data.X.dtype)
     n_states = state.states.shape[1]
 
     def work(block: slice) -> _PartResult:
         stats = model.empty_statistics(params)
         bound, evaluated, replaced = 0.0, 0, 0
         for chunk in chunks(block, n_states + evolution.n_bred):
-            rows = model.prepare_rows(derived, X[chunk], _pick(observed, chunk))
+            rows = data.prepare(model, derived, chunk)
             kept, log_joints = state.states[chunk], state.log_joints[chunk]
             with numbering(range(chunk.start, chunk.stop)):
                 improvement = posterior.improve(
@@ -310,22 +320,19 @@ def _e_step(
 def _over_chunks(
     function: Callable[..., T],
     model: Model,
-    X: NDArray[np.floating],
-    observed: Mask,
+    data: _Data,
     params: Any,
     kept: NDArray[np.uint64],
     part: slice,
     n_jobs: int,
 ) -> list[T]:
     """`function(derived, rows, chunk, log_joints)` of the chunks of a part, in their order."""
-    validation.data(X, observed)
-    observed = _mask_of_missing(observed)
-    derived = model.prepare(params, X.dtype)
+    derived = model.prepare(params, data.X.dtype)
 
     def work(block: slice) -> list[T]:
         results = []
         for chunk in chunks(block, kept.shape[1]):
-            rows = model.prepare_rows(derived, X[chunk], _pick(observed, chunk))
+            rows = data.prepare(model, derived, chunk)
             with numbering(range(chunk.start, chunk.stop)):
                 log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
             results.append(function(derived, rows, chunk, log_joints))
@@ -337,8 +344,7 @@ def _over_chunks(
 
 def _evaluate(
     model: Model,
-    X: NDArray[np.floating],
-    observed: Mask,
+    data: _Data,
     state: EMState,
     params: Any,
     part: slice,
@@ -350,7 +356,7 @@ def _evaluate(
         state.log_joints[chunk] = log_joints
         return float(posterior.weigh(log_joints)[1].sum())
 
-    return sum(_over_chunks(bound, model, X, observed, params, state.states, part, n_jobs))
+    return sum(_over_chunks(bound, model, data, params, state.states, part, n_jobs))
 
 
 def _sum(model: Model, params: Any, parts: list[Any]) -> Any:
@@ -395,6 +401,7 @@ def step(
     evolution: Evolution,
     *,
     observed: Mask = None,
+    positions: Positions = None,
     batch_size: int | None = None,
     n_jobs: int = 1,
 ) -> tuple[EMState, StepInfo]:
@@ -407,11 +414,10 @@ def step(
     The arrays of `state` are overwritten.
     """
     started = time.perf_counter()
-    validation.data(X, observed)
+    data = _checked(X, observed, positions)
     validation.breeding(evolution, len(state.params.activation_probs))
     validation.same_rows(X, state.states)
     validation.batches(batch_size)
-    observed = _mask_of_missing(observed)
     parts = split(len(X), len(X) if batch_size is None else batch_size)
     numbers = list(range(len(parts)))
     incremental = len(state.statistics) == len(parts)
@@ -421,7 +427,7 @@ def step(
         for group in [[number] for number in numbers] if incremental else [numbers]:
             before = bound
             for number in group:
-                result = _e_step(model, X, observed, state, evolution, parts[number], n_jobs)
+                result = _e_step(model, data, state, evolution, parts[number], n_jobs)
                 latest[number] = result.statistics
                 bound += result.bound
                 evaluated += result.evaluated
@@ -429,7 +435,7 @@ def step(
             part = slice(parts[group[0]].start, parts[group[-1]].stop)
             # A part's own bound may fall by a step that is good for all.
             guard = model.guarded and not incremental
-            evaluate = partial(_evaluate, model, X, observed, state, part=part, n_jobs=n_jobs)
+            evaluate = partial(_evaluate, model, data, state, part=part, n_jobs=n_jobs)
             params, current = _m_step(
                 model,
                 state.params,
@@ -462,6 +468,7 @@ def run(
     evolution: Evolution,
     *,
     observed: Mask = None,
+    positions: Positions = None,
     max_iter: int = 100,
     convergence: Criterion | None = None,
     callback: Callable[[StepInfo], Any] | None = None,
@@ -473,8 +480,9 @@ def run(
     free_energies: list[float] = []
     for _ in range(max_iter):
         state, info = step(
-            model, X, state, evolution, observed=observed, batch_size=batch_size, n_jobs=n_jobs
-        )
+            model, X, state, evolution, observed=observed, positions=positions,
+            batch_size=batch_size, n_jobs=n_jobs,
+        )  # fmt: skip
         infos.append(info)
         free_energies.append(info.free_energy)
         if callback is not None and callback(info) is True:
@@ -492,6 +500,7 @@ def infer(
     *,
     n_states: int,
     observed: Mask = None,
+    positions: Positions = None,
     seed: int = 0,
     rows: NDArray[np.uint64] | None = None,
     tol: float = 1e-4,
@@ -504,14 +513,13 @@ def infer(
     what is found for a row does not depend on the others. By default `rows` are numbers made from
     the rows' content, see `streams.row_keys`.
     """
-    validation.data(X, observed)
+    data = _checked(X, observed, positions)
     validation.breeding(evolution, len(params.activation_probs))
     if rows is None:
         rows = streams.row_keys(X, observed)
-    observed = _mask_of_missing(observed)
     state = init(
-        model, X, n_states=n_states, params=params, observed=observed, seed=seed, rows=rows,
-        n_jobs=n_jobs,
+        model, X, n_states=n_states, params=params, observed=data.observed, positions=positions,
+        seed=seed, rows=rows, n_jobs=n_jobs,
     )  # fmt: skip
     found = np.empty(len(X))
     derived = model.prepare(params, X.dtype)
@@ -523,7 +531,7 @@ def infer(
             open_rows = np.arange(chunk.start, chunk.stop)
             recent = np.full((len(open_rows), window + 1), -np.inf)
             for iteration in range(max_iter):
-                some = model.prepare_rows(derived, X[open_rows], _pick(observed, open_rows))
+                some = data.prepare(model, derived, open_rows)
                 kept, log_joints = state.states[open_rows], state.log_joints[open_rows]
                 with numbering(open_rows):
                     posterior.improve(
@@ -556,6 +564,7 @@ def bounds(
     kept: NDArray[np.uint64],
     *,
     observed: Mask = None,
+    positions: Positions = None,
     n_jobs: int = 1,
 ) -> NDArray[np.float64]:
     """The bound log Σ_s p(s, x) of each row over its kept states."""
@@ -563,8 +572,8 @@ def bounds(
     def weigh(derived: Any, rows: Any, chunk: slice, log_joints: Any) -> NDArray[np.float64]:
         return posterior.weigh(log_joints)[1]
 
-    whole = slice(0, len(X))
-    return np.concatenate(_over_chunks(weigh, model, X, observed, params, kept, whole, n_jobs))
+    data, whole = _checked(X, observed, positions), slice(0, len(X))
+    return np.concatenate(_over_chunks(weigh, model, data, params, kept, whole, n_jobs))
 
 
 def estimate(
@@ -575,6 +584,7 @@ def estimate(
     kept: NDArray[np.uint64],
     *,
     observed: Mask = None,
+    positions: Positions = None,
     n_jobs: int = 1,
 ) -> list[T]:
     """`function(params, derived, rows, posterior)`, such as `model.reconstruct`, of all rows.
@@ -586,5 +596,5 @@ def estimate(
         weights, _ = posterior.weigh(log_joints)
         return function(params, derived, rows, Posterior(kept[chunk], weights))
 
-    whole = slice(0, len(X))
-    return _over_chunks(apply, model, X, observed, params, kept, whole, n_jobs)
+    data, whole = _checked(X, observed, positions), slice(0, len(X))
+    return _over_chunks(apply, model, data, params, kept, whole, n_jobs)

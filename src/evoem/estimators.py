@@ -279,6 +279,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _take(self, params: Any) -> None:
         """Learnt attributes from parameters."""
         for name, value in params._asdict().items():
+            if value is None:  # what only images have
+                continue
             setattr(self, name + "_", float(value) if value.ndim == 0 else value)
 
     @property

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from evoem.evolution import OPERATORS, Evolution
 
 Mask = NDArray[np.bool_] | None
+Positions = NDArray[np.floating] | None
 # All states of a row are kept for exact inference; more latents than this would not fit in memory.
 MOST_ENUMERATED = 20
 
@@ -145,6 +146,19 @@ def data(X: Any, observed: Mask) -> None:
         raise ValueError(f"observed must be a boolean array or None; got {type(observed)!r}.")
     if observed.shape != X.shape:
         raise ValueError(f"observed must have the shape of X, {X.shape}; got {observed.shape}.")
+
+
+def positions(value: Any, n_rows: int) -> None:
+    """Refuse places that rows cannot lie at."""
+    if value is None:
+        return
+    if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
+        what = value.dtype if isinstance(value, np.ndarray) else type(value)
+        raise ValueError(f"positions must be an array of float32 or float64; got {what!r}.")
+    if value.shape != (n_rows, 2):
+        raise ValueError(f"positions must have the shape {(n_rows, 2)}; got {value.shape}.")
+    if not np.isfinite(value).all():
+        raise ValueError(f"positions must be finite; got {value[~np.isfinite(value)][0]}.")
 
 
 def batches(batch_size: Any) -> None:

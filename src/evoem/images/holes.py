@@ -30,7 +30,7 @@ def fill(
                 continue
             numbers, seen = numbers[across], seen[across]
             X = patches.cut(values, places, numbers)
-            completed, _ = learner.estimate(X, seen, learner.search(X, seen))
+            completed, _ = learner.estimate(learner.search(places, numbers, X, seen))
             canvas.add(numbers, completed, window)
         new = ~known & (canvas.weight > 0)
         mean[new] = canvas.mean()[new]

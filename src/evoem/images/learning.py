@@ -14,10 +14,11 @@ from evoem.evolution import Evolution
 from evoem.images import patches
 from evoem.images.arrays import Canonical
 from evoem.images.presets import Settings
-from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel
+from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel, field
 from evoem.models.base import Mask
 from evoem.models.linear import LinearModel
 from evoem.subspace_coding import SubspaceCoding
+from evoem.validation import Positions
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 100
@@ -33,6 +34,10 @@ SEARCH_TOLERANCE = 1e-2
 # in times of that.
 MEASURED = 512
 CLOSING_SHARE = 1.5
+# Points at which latents have probabilities of their own are so many widths of a patch apart, or
+# more, so that as many patches that are learnt from lie around each.
+FIELD_SPACING = 2.5
+PATCHES_PER_POINT = 256
 # Patches reconstructed at once: their means and variances are dense.
 PATCHES_AT_ONCE = 8192
 # Weight of a patch of which nothing was observed, which is the prior mean, against others.
@@ -41,8 +46,14 @@ UNSEEN = 1e-6
 VARIANCE_FLOOR = 0.02
 
 
-# Numbers, values, masks and states of some patches.
-Block = tuple[NDArray[np.int64], NDArray[np.float32], Mask, NDArray[np.uint64]]
+class Block(NamedTuple):
+    """Some patches."""
+
+    numbers: NDArray[np.int64]
+    X: NDArray[np.float32]
+    observed: Mask
+    positions: Positions
+    states: NDArray[np.uint64]
 
 
 class Progress(NamedTuple):
@@ -170,6 +181,7 @@ class Learner:
         self.numbers = np.random.default_rng(seed).permutation(places.n_patches)[:learnt]
         self.X, self.observed = self.cut(self.numbers)
         self.n_learnt = learnt
+        self.positions = self.locate(places, self.numbers)
         self.infos: list[em.StepInfo] = []
         self.search_steps = SEARCH_STEPS
         self.merging_seconds = 0.0  # measured if anybody wants to know how long is left
@@ -181,6 +193,27 @@ class Learner:
         if self.canonical.observed is None:
             return X, None
         return X, patches.cut(self.canonical.observed, self.places, numbers)
+
+    @property
+    def field_shape(self) -> tuple[int, int]:
+        """Rows and columns of points at which latents have probabilities of their own."""
+        extents = [np.ptp(places) for places in (self.places.tops, self.places.lefts)]
+        area = (extents[0] + 1) * (extents[1] + 1)
+        spacing = max(
+            FIELD_SPACING * self.settings.patch_size,
+            math.sqrt(PATCHES_PER_POINT * area / len(self.X)),
+        )
+        return math.ceil(extents[0] / spacing) + 1, math.ceil(extents[1] / spacing) + 1
+
+    def locate(self, places: patches.Grid, numbers: NDArray[np.int64]) -> Positions:
+        """Where patches lie among those points, if the model has any."""
+        if not isinstance(self.model, SubspaceModel):
+            return None
+        corners = np.stack(places.corners(numbers), axis=1)
+        extents = np.array([places.tops[-1], places.lefts[-1]])
+        scale = (np.array(self.field_shape) - 1) / np.maximum(extents, 1)
+        positions: NDArray[np.float64] = corners * scale
+        return positions
 
     def learn(
         self,
@@ -195,6 +228,12 @@ class Learner:
         `preview` makes the image that is to be restored from what was learnt so far.
         """
         self._preview = preview
+        if isinstance(self.model, SubspaceModel):
+            if params is None:
+                rng = np.random.default_rng(self.seed)
+                n_latents = self.settings.n_latents
+                params = self.model.initialize(self.X, self.observed, n_latents, rng)
+            params = params._replace(field=field.uniform(self.field_shape, params.activation_probs))
         self.state = em.init(
             self.model,
             self.X,
@@ -202,6 +241,7 @@ class Learner:
             n_states=self.settings.n_states,
             params=params,
             observed=self.observed,
+            positions=self.positions,
             seed=self.seed,
             n_jobs=self.n_jobs,
         )
@@ -225,6 +265,7 @@ class Learner:
             n_states=self.settings.n_states,
             params=learnt.params,
             observed=self.observed,
+            positions=self.positions,
             seed=self.seed,
             n_jobs=self.n_jobs,
         )
@@ -246,6 +287,7 @@ class Learner:
                 self.state,
                 self.evolution,
                 observed=self.observed,
+                positions=self.positions,
                 batch_size=self.batch_size,
                 n_jobs=self.n_jobs,
             )
@@ -306,7 +348,11 @@ class Learner:
             estimator = SpikeSlabCoding(**options)
         else:
             estimator = BinarySparseCoding(**options)
-        return estimator.adopt(self.X, self.observed, self.state, self.infos)
+        state = self.state
+        if isinstance(self.model, SubspaceModel):  # rows of an estimator lie nowhere
+            params = state.params._replace(field=None)
+            state = state._replace(params=params, statistics=())
+        return estimator.adopt(self.X, self.observed, state, self.infos)
 
     def pass_seconds(self) -> float:
         """How long an iteration over all patches takes."""
@@ -317,8 +363,7 @@ class Learner:
         seconds = []
         for size in (1, 1, MEASURED) if len(self.infos) == 1 else (1, MEASURED):  # first compiled
             started = time.perf_counter()
-            observed = None if self.observed is None else self.observed[:size]
-            self.estimate(self.X[:size], observed, self.state.states[:size])
+            self.estimate(self.learnt_block(slice(0, size)))
             seconds.append(time.perf_counter() - started)
         per_block, with_patches = seconds[-2:]
         n_patches = self.places.n_patches
@@ -352,12 +397,16 @@ class Learner:
             lambda: self._preview(self),
         )
 
+    def learnt_block(self, part: slice) -> Block:
+        """Some of the patches that were learnt from."""
+        observed = None if self.observed is None else self.observed[part]
+        positions = None if self.positions is None else self.positions[part]
+        return Block(self.numbers[part], self.X[part], observed, positions, self.state.states[part])
+
     def learnt_blocks(self) -> Iterator[Block]:
         """Patches that were learnt from, block by block."""
         for start in range(0, len(self.X), PATCHES_AT_ONCE):
-            part = slice(start, start + PATCHES_AT_ONCE)
-            observed = None if self.observed is None else self.observed[part]
-            yield self.numbers[part], self.X[part], observed, self.state.states[part]
+            yield self.learnt_block(slice(start, start + PATCHES_AT_ONCE))
 
     def blocks(self) -> Iterator[Block]:
         """All patches, block by block."""
@@ -366,35 +415,42 @@ class Learner:
             return
         for start in range(0, self.places.n_patches, PATCHES_AT_ONCE):
             numbers = np.arange(start, min(start + PATCHES_AT_ONCE, self.places.n_patches))
-            X, observed = self.cut(numbers)
-            yield numbers, X, observed, self.search(X, observed)
+            yield self.search(self.places, numbers, *self.cut(numbers))
 
-    def search(self, X: NDArray[np.float32], observed: Mask) -> NDArray[np.uint64]:
-        """States of patches that the model has not learnt from."""
-        return em.infer(
+    def search(
+        self,
+        places: patches.Grid,
+        numbers: NDArray[np.int64],
+        X: NDArray[np.float32],
+        observed: Mask,
+    ) -> Block:
+        """Patches that the model has not learnt from, with their states."""
+        positions = self.locate(places, numbers)
+        found = em.infer(
             self.model,
             X,
             self.params,
             self.evolution,
             n_states=self.settings.n_states,
             observed=observed,
+            positions=positions,
             seed=self.seed,
             tol=SEARCH_TOLERANCE,
             max_iter=self.search_steps,
             n_jobs=self.n_jobs,
-        ).states
+        )
+        return Block(numbers, X, observed, positions, found.states)
 
-    def estimate(
-        self, X: NDArray[np.float32], observed: Mask, kept: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def estimate(self, block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of noise-free patches."""
         parts = em.estimate(
             self.model.reconstruct,
             self.model,
-            X,
+            block.X,
             self.params,
-            kept,
-            observed=observed,
+            block.states,
+            observed=block.observed,
+            positions=block.positions,
             n_jobs=self.n_jobs,
         )
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -404,8 +460,8 @@ class Learner:
         """The image from patches that were learnt from; as it was given where there are none."""
         canvas = patches.Canvas(self.places)
         window = patches.window(self.places.patch, "mean", self.places.shape[2])
-        for numbers, X, observed, kept in self.learnt_blocks():
-            canvas.add(numbers, self.estimate(X, observed, kept)[0], window)
+        for block in self.learnt_blocks():
+            canvas.add(block.numbers, self.estimate(block)[0], window)
         drawn, given = canvas.mean(), self.canonical
         as_given = np.isnan(drawn)
         if keep_observed and given.observed is not None:
@@ -425,17 +481,17 @@ class Learner:
         kind = "mean" if merge == "variance" else merge
         window = patches.window(self.places.patch, kind, self.places.shape[2])
         floor = VARIANCE_FLOOR * self.noise_level**2 + np.finfo(float).tiny
-        for numbers, X, observed, kept in self.learnt_blocks() if learnt_only else self.blocks():
-            mean, variance = self.estimate(X, observed, kept)
+        for block in self.learnt_blocks() if learnt_only else self.blocks():
+            mean, variance = self.estimate(block)
             weights = np.broadcast_to(window, mean.shape)
             if merge == "variance":
                 weights = weights / (variance + floor)
-            if observed is not None:
-                some = observed.any(1, keepdims=True)
+            if block.observed is not None:
+                some = block.observed.any(1, keepdims=True)
                 weights = np.where(some, weights, UNSEEN * weights)
-                seen.add(numbers, np.broadcast_to(some, mean.shape), window)
-            canvas.add(numbers, mean, weights)
-            squares.add(numbers, variance + mean**2, weights)
+                seen.add(block.numbers, np.broadcast_to(some, mean.shape), window)
+            canvas.add(block.numbers, mean, weights)
+            squares.add(block.numbers, variance + mean**2, weights)
         mean = canvas.mean()
         std = np.sqrt(np.maximum(squares.mean() - mean**2, 0.0))
         near = np.ones(mean.shape, np.bool_) if self.observed is None else seen.mean() > 0

@@ -85,6 +85,13 @@ class Model(ABC):
     def prepare_rows(self, derived: Any, X: NDArray[np.floating], observed: Mask) -> Any:
         """What the log-joint needs of a block of rows."""
 
+    def place(self, derived: Any, rows: Any, positions: NDArray[np.floating]) -> Any:
+        """The same rows, with the prior of where they lie: `positions` (n_rows, 2).
+
+        Needed if EM is told where rows lie.
+        """
+        raise self._undefined("place")
+
     @abstractmethod
     def n_latents(self, derived: Any) -> int:
         """H."""

@@ -16,6 +16,7 @@ from scipy.linalg import blas
 
 from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
+from evoem.models.field import Sites
 from evoem.ranking import best_scores
 from evoem.states import active_latents, clear
 
@@ -44,8 +45,10 @@ class Moments(NamedTuple):
 
 
 def slice_rows(rows: Any, part: slice) -> Any:
-    """The same NamedTuple of arrays for some of the rows."""
-    return type(rows)(*(None if field is None else field[part] for field in rows))
+    """The same NamedTuple of arrays, maybe nested, for some of the rows."""
+    if rows is None or isinstance(rows, np.ndarray):
+        return rows if rows is None else rows[part]
+    return type(rows)(*(slice_rows(field, part) for field in rows))
 
 
 class LinearStats(NamedTuple):
@@ -207,6 +210,9 @@ class Rows(NamedTuple):
     complete: NDArray[np.bool_]  # (n_rows,)  nothing is missing
     X: NDArray[np.floating]  # zeros where missing
     observed: Mask  # (n_rows, D), None if nothing is missing anywhere
+    # If the prior depends on where a row lies: what then takes the place of the model's own bias.
+    sites: Sites | None = None
+    bias: NDArray[np.float64] | None = None  # (n_rows, H)
 
 
 def prepare_rows(

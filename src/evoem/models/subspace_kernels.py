@@ -44,13 +44,14 @@ def log_joints(
         if observed is not None:
             forget_row(known, observed, r)
         complete_row = observed is None or complete[r]
+        own = r if len(bias) > 1 else 0
         for h in range(C):
             row[h] = projections[r, h] + shift[h]
         for m in range(starts[r], stops[r]):
             k = active_latents(states, r, m, latents)
             value = base[r]
             for i in range(k):
-                value += bias[latents[i]]
+                value += bias[own, latents[i]]
             if complete_row and 0 < k <= most:
                 a = latents[0]
                 value += 0.5 * single_square(row, pivots, groups[a], groups[a + 1])

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from evoem.models import linear, subspace_kernels
+from evoem.models import field, linear, subspace_kernels
 from evoem.models.base import Mask, Model, Posterior, Prior
 from evoem.models.clusters import Clusters, cluster, nearest, principal_directions
+from evoem.models.field import FieldStats
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
 from evoem.models.slab_update import slab_means, slab_variances
 from evoem.models.spike_slab import EXAMPLE_SPREAD
@@ -52,6 +53,8 @@ class SubspaceParams(NamedTuple):
     slab_means: NDArray[np.float64]
     slab_covariance: NDArray[np.float64]
     groups: NDArray[np.int64]
+    # (rows, columns, G) if π depends on where a row lies, see `evoem.models.field`
+    field: NDArray[np.float64] | None = None
 
 
 class SubspaceStats(NamedTuple):
@@ -61,6 +64,7 @@ class SubspaceStats(NamedTuple):
     linear: LinearStats
     second: NDArray[np.float64]  # Σ⟨c cᵀ⟩ by pairs of latents, see `place_blocks`
     together: NDArray[np.float64]  # (G, G): weight of states of latents g < h alone, or of g alone
+    field: FieldStats  # empty if there is none
 
 
 class Derived(NamedTuple):
@@ -70,7 +74,9 @@ class Derived(NamedTuple):
     scaled: NDArray[np.floating]  # (C, D)  V
     projector: NDArray[np.floating]  # V / σ
     gram: NDArray[np.floating]  # V Vᵀ: diagonal within a latent
-    bias: NDArray[np.float64]  # (G,)  log-odds - t²/2
+    logits: NDArray[np.float64]  # (G,)  log-odds of the latents
+    bias: NDArray[np.float64]  # (1, G)  log-odds - t²/2
+    field: NDArray[np.float64] | None
     shift: NDArray[np.floating]  # (C,)  t
     pivots: NDArray[np.floating]  # (C,)  1 / (1 + λ)
     constants: NDArray[np.float64]  # (G,)  -½ Σ log(1 + λ)
@@ -176,7 +182,9 @@ class SubspaceModel(LinearModel):
             V.astype(dtype),
             (V / sigma).astype(dtype),
             gram,
-            logits - 0.5 * np.add.reduceat(shift**2, groups[:-1]),
+            logits,
+            (logits - 0.5 * np.add.reduceat(shift**2, groups[:-1]))[None],
+            params.field,
             shift.astype(dtype),
             (1 / pivots).astype(dtype),
             -0.5 * np.add.reduceat(np.log(pivots), groups[:-1]),
@@ -195,13 +203,24 @@ class SubspaceModel(LinearModel):
         own: NDArray[np.int64] = derived.groups
         return own
 
+    def place(self, derived: Any, rows: Rows, positions: NDArray[np.floating]) -> Rows:
+        """With the probabilities that latents have there, if the parameters have a field."""
+        if derived.field is None:
+            return rows
+        sites = field.locate(derived.field, positions)
+        log_prior = np.log1p(-sites.probs).sum(1) - derived.log_prior
+        log_odds = np.log(sites.probs / (1 - sites.probs))
+        placed = rows._replace(base=rows.base + log_prior, constants=rows.constants + log_prior)
+        return placed._replace(sites=sites, bias=derived.bias + log_odds - derived.logits)
+
     def _products(self, derived: Any, rows: Rows) -> ObservedGram | None:
         """Room for inner products over what was observed, if anything was not."""
         return None if rows.observed is None else no_products_yet(derived.scaled, derived.groups)
 
     def log_joints(self, derived: Any, rows: Rows, population: Population) -> None:
+        bias = derived.bias if rows.bias is None else rows.bias
         subspace_kernels.log_joints(
-            derived.groups, derived.scaled, derived.gram, derived.bias, derived.shift,
+            derived.groups, derived.scaled, derived.gram, bias, derived.shift,
             derived.pivots, derived.constants, derived.pairs, rows.projections, rows.base,
             rows.complete, rows.observed, self._products(derived, rows), *population,
         )  # fmt: skip
@@ -222,10 +241,12 @@ class SubspaceModel(LinearModel):
 
     def empty_statistics(self, params: SubspaceParams) -> SubspaceStats:
         G, sizes = len(params.activation_probs), np.diff(params.groups)
+        n_points = 0 if params.field is None else params.field[..., 0].size
         return SubspaceStats(
             linear.empty_stats(params.components, False)._replace(second=np.zeros((0, 0))),
             np.zeros((sizes.sum() ** 2 + sizes @ sizes) // 2),
             np.zeros((G, G)),
+            FieldStats(*np.zeros((2, n_points, G))),
         )
 
     def linear_part(self, stats: SubspaceStats) -> LinearStats:
@@ -235,6 +256,9 @@ class SubspaceModel(LinearModel):
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
         super().accumulate(stats, self.rotated(params, derived), derived, rows, posterior)
+        if rows.sites is not None:
+            negligible = linear.negligible_weight(derived.scaled.dtype)
+            field.add(stats.field, rows.sites, *posterior, negligible)
 
     def gathered(self, derived: Any, stats: Any) -> Any:
         sums = stats.linear
@@ -246,6 +270,8 @@ class SubspaceModel(LinearModel):
         rotate_moments(derived.groups, derived.back, derived.blocks, stats.second)
         sums.first[:] = rotate(derived, sums.first[:, None])[:, 0]
         sums.cross[:] = rotate(derived, sums.cross)
+        if derived.field is not None:
+            field.settle(stats.field, derived.field)
         return stats
 
     def rotated(self, params: SubspaceParams, derived: Any) -> SubspaceParams:
@@ -259,7 +285,13 @@ class SubspaceModel(LinearModel):
     def reconstruct(
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return super().reconstruct(self.rotated(params, derived), derived, rows, posterior)
+        mean, variance = super().reconstruct(
+            self.rotated(params, derived), derived, rows, posterior
+        )
+        if rows.sites is not None:
+            unseen = linear.nothing_observed(rows.observed)
+            mean[unseen], variance[unseen] = self._expected(params, rows.sites.probs[unseen])
+        return mean, variance
 
     def best_additions(
         self, derived: Any, rows: Rows, genomes: Genomes, n_best: int
@@ -285,26 +317,33 @@ class SubspaceModel(LinearModel):
         pi = linear.clip_probabilities(sums.activation[params.groups[:-1]] / sums.n_rows)
         means = slab_means(params.slab_means, sums)
         variances = slab_variances(params.slab_covariance, means, sums)
-        return SubspaceParams(components, pi, np.array(noise), means, variances, params.groups)
+        local = None if params.field is None else field.update(params.field, stats.field, pi)
+        return SubspaceParams(
+            components, pi, np.array(noise), means, variances, params.groups, local
+        )
 
     def codes(
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> NDArray[np.float64]:
         """Posterior probability that a latent is active: its patterns have no common amount."""
         out = Model.codes(self, params, derived, rows, posterior)
-        out[linear.nothing_observed(rows.observed)] = params.activation_probs
+        unseen = linear.nothing_observed(rows.observed)
+        own = params.activation_probs if rows.sites is None else rows.sites.probs[unseen]
+        out[unseen] = own
         return out
 
     def prior(self, params: SubspaceParams) -> Prior:
-        sizes = np.diff(params.groups)
-        pi = np.repeat(params.activation_probs, sizes)
-        latent = np.repeat(np.arange(len(sizes)), sizes)
-        mu, W = params.slab_means, params.components
-        # Cov of s_g z_g: π (1 - π) μ μᵀ + π ψ within a latent, nothing between latents.
-        covariance = np.outer(pi * mu, (1 - pi) * mu) * (latent[:, None] == latent)
-        covariance[np.diag_indices(len(pi))] += pi * params.slab_covariance
-        variance = np.einsum("gd,gh,hd->d", W, covariance, W, optimize=True)
-        return Prior(params.activation_probs, (pi * mu) @ W, variance)
+        return Prior(params.activation_probs, *self._expected(params, params.activation_probs))
+
+    def _expected(
+        self, params: SubspaceParams, pi: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of data of which nothing but π was seen, or of each of several."""
+        starts, W = params.groups[:-1], params.components
+        means = np.add.reduceat(params.slab_means[:, None] * W, starts)
+        variances = np.add.reduceat(params.slab_covariance[:, None] * W**2, starts)
+        # Latents are independent; that of one pattern or several is switched, so Var of s_g m_g.
+        return pi @ means, pi @ variances + (pi * (1 - pi)) @ means**2
 
     def sample(
         self, params: SubspaceParams, n: int, rng: np.random.Generator
