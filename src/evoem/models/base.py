@@ -9,6 +9,7 @@ that a model can be compiled code, NumPy, or anything else.
 | `initialize(X, observed, n_latents, rng)` | `Params` |
 | `prepare(params, dtype)` | `Derived`: all that the log-joint needs and no row changes |
 | `prepare_rows(derived, X, observed)` | `Rows`: what it needs of a block of rows, once per E-step |
+| `place(derived, rows, positions)` | rows with the prior of where they lie, if that matters |
 | `log_joints(derived, rows, population)` | fills in log p(s, x), constants included |
 | `empty_statistics(params)` | `Stats` of no rows: a NamedTuple of arrays that add |
 | `accumulate(stats, params, derived, rows, posterior)` | adds those of a block of rows in place |

@@ -15,6 +15,9 @@ after the other; those of latent g are `groups[g]:groups[g + 1]`.
 Within a latent patterns can be rotated as one likes: z has unit covariance once √ψ is in the
 dictionary. They are rotated to be orthogonal, V_g V_gᵀ = diag λ_g, so that the system of
 `slab_posterior` is diagonal for a state of one latent, and nearly so for others.
+
+Rows may lie in a plane, and latents then have other probabilities in other places: see
+`evoem.models.field`.
 """
 
 from typing import Any, NamedTuple
