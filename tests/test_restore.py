@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import ndimage
+from scipy.interpolate import RegularGridInterpolator
 
 import evoem
 from evoem import (
@@ -19,6 +20,7 @@ from evoem import (
 from evoem.images import holes, learning, patches, presets
 from evoem.images.noise import share_of_noise
 from evoem.images.quality import psnr
+from evoem.models import SubspaceModel
 
 MODELS = ("subspaces", "es3c", "ebsc")
 SIGMA = 25.0
@@ -526,12 +528,33 @@ def merged(values, places, weights):
     return canvas.mean()
 
 
-def recut(result, image, settings):
-    """All patches' means and variances once more, by the estimator."""
-    places = patches.grid((*image.shape, 1), settings["patch_size"])
+def recut(result, image, params):
+    """All patches' means and variances once more, one by one with the prior of where they lie."""
+    beyond = 0.5 if result.settings["model"] == "subspaces" else 0.0
+    places = patches.grid((*image.shape, 1), result.settings["patch_size"], beyond=beyond)
     X = patches.cut(image[..., None].astype(np.float32), places)
-    mean, std = result.estimator.reconstruct(X, return_std=True)
-    return places, mean.astype(float), std.astype(float) ** 2
+    if not beyond:
+        mean, std = result.estimator.reconstruct(X, return_std=True)
+        return places, mean.astype(float), std.astype(float) ** 2
+    inside = patches.cut(np.ones((*image.shape, 1), bool), places)
+    model, points = SubspaceModel(), np.array(params.field.shape[:2]) - 1
+    means, variances = np.empty((2, *X.shape))
+    order = np.random.default_rng(result.settings["seed"]).permutation(places.n_patches)
+    for n, kept in zip(order, result.estimator.state_.states, strict=True):
+        place = np.divmod(n, len(places.lefts)) / (
+            np.array([len(places.tops), len(places.lefts)]) - 1
+        )
+        own = params._replace(activation_probs=bilinear(params.field, place * points), field=None)
+        [(mean, variance)] = learning.em.estimate(
+            model.reconstruct, model, X[[n]], own, kept[None], observed=inside[[n]]
+        )
+        means[n], variances[n] = mean[0], variance[0]
+    return places, means, variances
+
+
+def bilinear(field, place):
+    axes = [np.arange(length) for length in field.shape[:2]]
+    return RegularGridInterpolator(axes, field)(place)[0]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -543,8 +566,9 @@ def test_images_are_merged_from_what_the_estimator_says_of_patches(model, merge,
     if model == "ebsc":  # both cases with few runs
         image[MASK] = np.nan
         image[8:12, 9:13] = np.nan  # some patches see nothing, and all pixels lie in one that does
-    result = restore(image, merge=merge, **settings | {"model": model})
-    places, mean, variance = recut(result, image, settings)
+    last = []
+    result = restore(image, merge=merge, callback=last.append, **settings | {"model": model})
+    places, mean, variance = recut(result, image, last[-1].params)
     weights = np.ones(mean.shape)
     if merge == "centre":
         weights = weights * patches.window((3, 3), "centre", 1)
@@ -707,14 +731,14 @@ def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, monkeypatch
     """Reconstruction takes two seconds a block and a hundredth a patch, after compilation."""
     now = [0.0]
 
-    def estimate(X, observed, kept):
+    def estimate(rows):
         compilation = 60.0 if n_iterations == 1 and now[0] == 0.0 else 0.0
-        now[0] += compilation + 2.0 + 0.01 * len(X)
+        now[0] += compilation + 2.0 + 0.01 * len(rows)
 
     monkeypatch.setattr(learning.time, "perf_counter", lambda: now[0])
     rows = np.zeros((1000, 4))
     learner = SimpleNamespace(
-        X=rows, observed=None, state=SimpleNamespace(states=rows), estimate=estimate,
+        X=rows, learnt_block=lambda part: rows[part], estimate=estimate,
         places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE), infos=[None] * n_iterations,
     )  # fmt: skip
     whole = 3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE
@@ -875,8 +899,22 @@ def test_presets_have_a_model(preset, mask, expected):
 
 
 def test_presets_are_left_alone_for_large_images():
-    for full in (*presets.PRESETS.values(), *presets.SUBSPACE_PRESETS.values()):
+    for full in presets.PRESETS.values():
         assert presets.fit_to_image(full, {}, (512, 512, 1), None) == full
+    for full in presets.SUBSPACE_PRESETS.values():
+        assert presets.fit_to_image(full, {}, (264, 253, 1), None) == full
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(139, 256), (138, 252), (260, 256), (371, 518), (558, 1197), (2000, 1200)],
+)
+def test_subspaces_grow_in_number_with_an_image(size, expected):
+    """64 patches for each, then 250, and no more than 300,000 count; of 12 pixels and stride 1."""
+    full = presets.SUBSPACE_PRESETS["balanced"]
+    fitted = presets.fit_to_image(full, {}, (size, size, 1), None)
+    assert fitted == full._replace(n_latents=expected)
+    assert presets.fit_to_image(full, {"n_latents": 7}, (size, size, 1), None).n_latents == 7
 
 
 def test_presets_change_where_something_is_missing_but_not_the_paper_s():

@@ -13,7 +13,7 @@ from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
 from evoem.evolution import Evolution
 from evoem.images import patches
 from evoem.images.arrays import Canonical
-from evoem.images.presets import Settings
+from evoem.images.presets import MOST_LEARNT, Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel, field
 from evoem.models.base import Mask
 from evoem.models.linear import LinearModel
@@ -22,8 +22,6 @@ from evoem.validation import Positions
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 100
-# More patches than this hardly make a better dictionary.
-MOST_LEARNT = 300_000
 # Where not all patches were learnt from, their states are searched for block by block with the
 # learnt parameters, by this many E-steps at most, and at least if time is short, until a row's
 # bound rises by less than this.
@@ -137,7 +135,7 @@ def evolution_of(settings: Settings) -> Evolution:
 
 def room_for(canonical: Canonical, places: patches.Grid, settings: Settings, memory: int) -> int:
     """Number of patches that fit into so many bytes, beside what the image takes."""
-    masked = canonical.observed is not None
+    masked = canonical.observed is not None or places.margin > 0
     reserved = min(memory // 2, BYTES_PER_VALUE * canonical.values.size)
     room = (memory - reserved) // bytes_per_patch(settings, places.n_pixels, masked)
     if room < settings.n_latents:
@@ -190,9 +188,10 @@ class Learner:
     def cut(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
         """Patches and what was observed of them."""
         X = patches.cut(self.canonical.values, self.places, numbers)
-        if self.canonical.observed is None:
-            return X, None
-        return X, patches.cut(self.canonical.observed, self.places, numbers)
+        observed = self.canonical.observed
+        if observed is None and self.places.margin:
+            observed = np.ones(self.canonical.values.shape, np.bool_)
+        return X, None if observed is None else patches.cut(observed, self.places, numbers)
 
     @property
     def field_shape(self) -> tuple[int, int]:
@@ -209,8 +208,8 @@ class Learner:
         """Where patches lie among those points, if the model has any."""
         if not isinstance(self.model, SubspaceModel):
             return None
-        corners = np.stack(places.corners(numbers), axis=1)
-        extents = np.array([places.tops[-1], places.lefts[-1]])
+        corners = np.stack(places.corners(numbers), axis=1) - places.margin + self.places.margin
+        extents = np.array([self.places.tops[-1], self.places.lefts[-1]])
         scale = (np.array(self.field_shape) - 1) / np.maximum(extents, 1)
         positions: NDArray[np.float64] = corners * scale
         return positions

@@ -26,8 +26,9 @@ class Grid(NamedTuple):
 
     shape: tuple[int, int, int]  # of the image
     patch: tuple[int, int]  # height and width of a patch
-    tops: NDArray[np.int64]
+    tops: NDArray[np.int64]  # from the top of the frame
     lefts: NDArray[np.int64]
+    margin: int = 0  # width of a frame around the image, in which patches may lie too
 
     @property
     def n_patches(self) -> int:
@@ -60,33 +61,41 @@ def starts(length: int, size: int, stride: int) -> NDArray[np.int64]:
     return places if places[-1] == last else np.append(places, last)
 
 
-def grid(shape: tuple[int, int, int], patch_size: int, stride: int = 1) -> Grid:
+def grid(
+    shape: tuple[int, int, int], patch_size: int, stride: int = 1, beyond: float = 0.0
+) -> Grid:
     """Patches of `patch_size` square, or as large as the image is where it is smaller.
 
-    A stride above `patch_size` would leave pixels without a patch and is refused.
+    Up to a share `beyond` of a patch may lie beyond an edge, by whole strides. A stride above
+    `patch_size` would leave pixels without a patch and is refused.
     """
     for length in shape:
         validation.integer("shape's entries", length, 1)
     validation.integer("patch_size", patch_size, 1)
     validation.integer("stride", stride, 1, patch_size, " (patch_size)")
     height, width = min(patch_size, shape[0]), min(patch_size, shape[1])
+    margin = int(beyond * min(height, width)) // stride * stride
     return Grid(
         shape,
         (height, width),
-        starts(shape[0], height, stride),
-        starts(shape[1], width, stride),
+        starts(shape[0] + 2 * margin, height, stride),
+        starts(shape[1] + 2 * margin, width, stride),
+        margin,
     )
 
 
 def cut(image: NDArray[Any], places: Grid, numbers: Numbers | None = None) -> NDArray[Any]:
     """Patches (n, n_pixels) of these numbers, in their order and of the image's type.
 
-    None is all patches. No memory is taken beyond that of the result.
+    None is all patches. Beyond the edges of the image there are zeros. No memory is taken beyond
+    that of the result, and of an image with its frame if there is one.
     """
     _require_shape("image", image, places.shape)
     tops, lefts = places.corners(numbers)
     # In this layout NumPy gathers in C order, so that the reshape below makes no second copy.
     contiguous = np.ascontiguousarray(image)
+    if places.margin:
+        contiguous = np.pad(contiguous, [(places.margin,) * 2] * 2 + [(0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(contiguous, places.patch, axis=(0, 1))
     return np.moveaxis(windows, 2, -1)[tops, lefts].reshape(len(tops), places.n_pixels)
 
@@ -130,8 +139,11 @@ class Canvas:
 
     def __init__(self, places: Grid) -> None:
         self.places = places
-        self.total = np.zeros(places.shape)
-        self.weight = np.zeros(places.shape)
+        rows, columns, channels = places.shape
+        margin = places.margin
+        self._framed = np.zeros((2, rows + 2 * margin, columns + 2 * margin, channels))
+        inside = self._framed[:, margin : margin + rows, margin : margin + columns]
+        self.total, self.weight = inside
 
     def add(
         self, numbers: Numbers | None, patches: NDArray[Any], weights: NDArray[np.floating]
@@ -147,15 +159,15 @@ class Canvas:
             weights = weights[None]
         else:
             _require_shape("weights", weights, patches.shape)
-        rows, _, channels = self.places.shape
+        total, weight = self._framed.reshape(*self._framed.shape[:2], -1)
         _add(
             tops,
-            lefts * channels,
+            lefts * self.places.shape[2],
             self.places.patch[0],
             np.ascontiguousarray(patches),
             np.ascontiguousarray(weights),
-            self.total.reshape(rows, -1),
-            self.weight.reshape(rows, -1),
+            total,
+            weight,
         )
 
     def mean(self) -> NDArray[np.float64]:

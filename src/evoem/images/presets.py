@@ -50,6 +50,10 @@ MUCH_NOISE = 0.75
 # A dictionary needs this many patches for each latent, and as many patches as they have pixels.
 PATCHES_PER_LATENT = 8
 PATCHES_PER_SUBSPACE = 64
+# A preset's number of subspaces is for so many patches. Of a larger image it grows with them, up to
+# as many as are learnt from: more hardly make a better dictionary.
+PATCHES_OF_PRESET = 64_000
+MOST_LEARNT = 300_000
 # To see around a hole, patches must be wider than it, up to a size.
 HOLE_WIDTHS = 2
 WIDEST_FOR_HOLES = 16
@@ -82,10 +86,10 @@ def for_missing(preset: Settings) -> Settings:
     There states take longer to evaluate, details matter more, and patches of two thirds the width
     restore more in the same time.
     """
+    if not preset.rank:
+        preset = preset._replace(n_latents=preset.n_latents // 2, n_parents=preset.n_parents // 2)
     return for_little_noise(preset)._replace(
-        n_latents=preset.n_latents // 2,
         n_states=preset.n_states // 3,
-        n_parents=preset.n_parents if preset.rank else preset.n_parents // 2,
         max_iter=2 * preset.max_iter,
     )
 
@@ -99,13 +103,12 @@ def fit_to_image(
     """Settings for an image: those given, and those of a preset, changed to go with them.
 
     Patches of colour are smaller, for about as many values as those of a grey image; larger if
-    there are large holes; and smaller again, with fewer latents, where the image is small.
+    there are large holes; and smaller again, with fewer latents, where the image is small. Of
+    subspaces there are more where the image is large.
     """
     patch_size = given.get("patch_size") or _patch_size(preset.patch_size, shape, observed)
     places = patches.grid(shape, patch_size)
-    needed = PATCHES_PER_SUBSPACE if preset.rank else PATCHES_PER_LATENT
-    fitting = max(min(preset.n_latents, places.n_patches // needed), 2)
-    n_latents = given.get("n_latents", fitting)
+    n_latents = given.get("n_latents", _n_latents(preset, places.n_patches))
     n_states = given.get("n_states", min(preset.n_states, 2**n_latents))
     return preset._replace(
         patch_size=patch_size,
@@ -138,6 +141,14 @@ def settings_for(
         elif share_of_noise(values) < MUCH_NOISE:
             preset = for_little_noise(preset)
     return fit_to_image(preset, given, values.shape, observed)
+
+
+def _n_latents(preset: Settings, n_patches: int) -> int:
+    needed, wanted = PATCHES_PER_LATENT, preset.n_latents
+    if preset.rank:
+        needed = PATCHES_PER_SUBSPACE
+        wanted = round(wanted * max(1.0, min(n_patches, MOST_LEARNT) / PATCHES_OF_PRESET))
+    return max(min(wanted, n_patches // needed), 2)
 
 
 def _patch_size(preset: int, shape: tuple[int, int, int], observed: Mask) -> int:

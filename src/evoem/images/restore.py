@@ -22,6 +22,9 @@ from evoem.images.selection import SELECTS, Score, Selection, select_plan
 MODELS = ("subspaces", "es3c", "ebsc")
 MERGES = ("mean", "centre", "variance")
 N_SEEDS = 2**32
+# Share of a patch that may lie beyond an edge of the image, what is there being missing: pixels at
+# edges are then seen by about as many patches as others.
+BEYOND_EDGES = 0.5
 
 
 class Options(TypedDict, total=False):
@@ -275,7 +278,8 @@ def plans_for(
         given = explicit | dict(zip(candidates, values, strict=True))
         settings = settings_for(preset, model, given, canonical.values, canonical.observed)
         step = stride_for(shape, settings.patch_size) if stride is None else stride
-        places = patches.grid(shape, settings.patch_size, step)
+        beyond = BEYOND_EDGES if model == "subspaces" else 0.0
+        places = patches.grid(shape, settings.patch_size, step, beyond)
         plans += [
             Plan(
                 preset=preset,

@@ -38,7 +38,7 @@ EXAMPLES = 20_000
 # Share of the latents that stand for details.
 DETAILS = 0.25
 # Noise variance to start from is at least this share of the image's.
-LEAST_NOISE = 1e-3
+LEAST_NOISE = 1e-2
 # Missing values are filled in by the mean of others around them, weighed by the narrowest of these
 # Gaussians that sees enough of them.
 WIDTHS = (0.7, 1.0, 1.5, 2.5, 5.0, 10.0)

@@ -148,8 +148,8 @@ def moments(
 
 @kernel
 def best_additions(
-    groups, V, gram, shift, pivots, constants, halves, shares, projections, complete, observed,
-    known, states, counts, out,
+    groups, V, gram, shift, pivots, constants, halves, shares, owns, projections, complete,
+    observed, known, states, counts, out,
 ):  # fmt: skip
     """Rank the latents by how well their patterns correlate with what a state leaves."""
     C, G = len(V), len(groups) - 1
@@ -163,7 +163,7 @@ def best_additions(
         if observed is not None:
             forget_row(known, observed, r)
         complete_row = observed is None or complete[r]
-        own = r if len(halves) > 1 else 0
+        own = owns[r]
         for h in range(C):
             row[h] = projections[r, h] + shift[h]
         for p in range(counts[r]):

@@ -45,6 +45,9 @@ WORTH = 2.0
 ACTIVE_AT_FIRST = 1.2
 # Rows that clusters are found among.
 EXAMPLES = 20_000
+# Rows of which less than this share of the usual number of values was observed, such as patches
+# that reach beyond an image, say more about what they were filled with.
+USUAL = 0.75
 
 
 class SubspaceParams(NamedTuple):
@@ -158,6 +161,8 @@ class SubspaceModel(LinearModel):
     ) -> SubspaceParams:
         if observed is not None:
             X = np.where(observed, X, linear.observed_moments(X, observed)[0]).astype(X.dtype)
+            counts = observed.sum(1)
+            X = X[counts >= USUAL * np.median(counts)]
         chosen = X[rng.permutation(len(X))[:EXAMPLES]]
         clusters = cluster(chosen, n_latents, int(rng.integers(2**31)))
         return self.from_clusters(X, nearest(X, clusters.centres))
@@ -300,18 +305,31 @@ class SubspaceModel(LinearModel):
         self, derived: Any, rows: Rows, genomes: Genomes, n_best: int
     ) -> NDArray[np.int32]:
         """Ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
-        squares = self.observed_squares(derived, rows)
+        own, squares = self._observed_squares(derived, rows)
         constants = derived.shift**2 + np.log1p(squares)
         out = empty_ranks(genomes, n_best)
         subspace_kernels.best_additions(
             derived.groups, derived.scaled, derived.gram, derived.shift, derived.pivots,
             0.5 * np.add.reduceat(constants, derived.groups[:-1], axis=1),
             (0.5 / (1 + squares)).astype(squares.dtype),
-            squares / (np.diag(derived.gram) + np.finfo(squares.dtype).tiny),
+            squares / (np.diag(derived.gram) + np.finfo(squares.dtype).tiny), own,
             rows.projections, rows.complete, rows.observed, self._products(derived, rows),
             *genomes, out,
         )  # fmt: skip
         return out
+
+    def _observed_squares(
+        self, derived: Any, rows: Rows
+    ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+        """Squares of V over what was observed, and which of them are a row's: often the first."""
+        own, V = np.zeros(len(rows.X), np.int64), derived.scaled
+        squares = np.diag(derived.gram)[None]
+        if rows.observed is None:
+            return own, squares
+        incomplete = np.flatnonzero(~rows.complete)
+        own[incomplete] = np.arange(1, len(incomplete) + 1)
+        some = linear.row_products(rows.observed[incomplete].astype(V.dtype), V**2)
+        return own, np.concatenate([squares, some])
 
     def update(self, params: SubspaceParams, stats: SubspaceStats) -> SubspaceParams:
         sums = stats.linear._replace(second=spread(params.groups, stats.second))
