@@ -197,6 +197,7 @@ def init(
     seed: int = 0,
     rows: NDArray[np.uint64] | None = None,
     n_jobs: int = 1,
+    derived: Any = None,
 ) -> EMState:
     """The state before the first iteration.
 
@@ -221,6 +222,9 @@ def init(
         Global numbers of the rows, if these are a part of larger data.
     n_jobs : int
         Threads.
+    derived : optional
+        What `model.prepare` makes of `params`, if that is at hand: for rows that come in many
+        blocks it is made once.
     """
     data = _checked(X, observed, positions)
     validation.finite(X)
@@ -238,16 +242,22 @@ def init(
         own = streams.start(seed, INIT_STREAM, rows[block])
         states.draw_distinct(H, n_states, own, first[block])
 
-    for _ in map_blocks(draw, slice(0, len(X)), n_jobs):
-        pass
-    model.check(params, X, observed, first)
     if model.starts_single and n_states <= H:
-        _take_best_single(model, data, params, first, n_jobs)
+        _take_best_single(model, data, params, first, n_jobs, derived)
+    else:
+        for _ in map_blocks(draw, slice(0, len(X)), n_jobs):
+            pass
+    model.check(params, X, observed, first)
     return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), False, 0, seed)
 
 
 def _take_best_single(
-    model: Model, data: _Data, params: Any, first: NDArray[np.uint64], n_jobs: int
+    model: Model,
+    data: _Data,
+    params: Any,
+    first: NDArray[np.uint64],
+    n_jobs: int,
+    derived: Any,
 ) -> None:
     """Replace the states of each row by the best of those with one active latent."""
     single = states.pack(np.eye(len(params.activation_probs), dtype=np.bool_))
@@ -258,7 +268,7 @@ def _take_best_single(
         first[chunk] = single[np.sort(best, axis=1)]
 
     all_single = np.broadcast_to(single, (n_rows, *single.shape))
-    _over_chunks(choose, model, data, params, all_single, slice(0, n_rows), n_jobs)
+    _over_chunks(choose, model, data, params, all_single, slice(0, n_rows), n_jobs, derived)
 
 
 class _PartResult(NamedTuple):
@@ -325,9 +335,11 @@ def _over_chunks(
     kept: NDArray[np.uint64],
     part: slice,
     n_jobs: int,
+    derived: Any = None,
 ) -> list[T]:
     """`function(derived, rows, chunk, log_joints)` of the chunks of a part, in their order."""
-    derived = model.prepare(params, data.X.dtype)
+    if derived is None:
+        derived = model.prepare(params, data.X.dtype)
 
     def work(block: slice) -> list[T]:
         results = []
@@ -506,23 +518,25 @@ def infer(
     tol: float = 1e-4,
     max_iter: int = 1000,
     n_jobs: int = 1,
+    derived: Any = None,
 ) -> Inference:
     """Posteriors of rows with the parameters held fixed.
 
     E-steps alone, for each row until its own bound has stopped rising (`Convergence(tol)`), so that
     what is found for a row does not depend on the others. By default `rows` are numbers made from
-    the rows' content, see `streams.row_keys`.
+    the rows' content, see `streams.row_keys`. `derived` is as for `init`.
     """
     data = _checked(X, observed, positions)
     validation.breeding(evolution, len(params.activation_probs))
     if rows is None:
         rows = streams.row_keys(X, observed)
+    if derived is None:
+        derived = model.prepare(params, X.dtype)
     state = init(
         model, X, n_states=n_states, params=params, observed=data.observed, positions=positions,
-        seed=seed, rows=rows, n_jobs=n_jobs,
+        seed=seed, rows=rows, n_jobs=n_jobs, derived=derived,
     )  # fmt: skip
     found = np.empty(len(X))
-    derived = model.prepare(params, X.dtype)
     exact = n_states == 2 ** len(params.activation_probs)
     window = 0 if exact else Convergence().window
 
@@ -586,10 +600,11 @@ def estimate(
     observed: Mask = None,
     positions: Positions = None,
     n_jobs: int = 1,
+    derived: Any = None,
 ) -> list[T]:
     """`function(params, derived, rows, posterior)`, such as `model.reconstruct`, of all rows.
 
-    One result per chunk of rows, in their order.
+    One result per chunk of rows, in their order. `derived` is as for `init`.
     """
 
     def apply(derived: Any, rows: Any, chunk: slice, log_joints: Any) -> T:
@@ -597,4 +612,4 @@ def estimate(
         return function(params, derived, rows, Posterior(kept[chunk], weights))
 
     data, whole = _checked(X, observed, positions), slice(0, len(X))
-    return _over_chunks(apply, model, data, params, kept, whole, n_jobs)
+    return _over_chunks(apply, model, data, params, kept, whole, n_jobs, derived)

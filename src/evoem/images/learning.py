@@ -181,6 +181,7 @@ class Learner:
         self.n_learnt = learnt
         self.positions = self.locate(places, self.numbers)
         self.infos: list[em.StepInfo] = []
+        self._derived: tuple[Any, Any] | None = None
         self.search_steps = SEARCH_STEPS
         self.merging_seconds = 0.0  # measured if anybody wants to know how long is left
         self.stage = stage
@@ -320,6 +321,13 @@ class Learner:
         return self.state.params
 
     @property
+    def derived(self) -> Any:
+        """What the model makes of the learnt parameters, once for all blocks of patches."""
+        if self._derived is None or self._derived[0] is not self.params:
+            self._derived = self.params, self.model.prepare(self.params, self.X.dtype)
+        return self._derived[1]
+
+    @property
     def noise_level(self) -> float:
         """Learnt standard deviation of the noise."""
         return float(np.sqrt(self.params.noise_variance))
@@ -437,6 +445,7 @@ class Learner:
             tol=SEARCH_TOLERANCE,
             max_iter=self.search_steps,
             n_jobs=self.n_jobs,
+            derived=self.derived,
         )
         return Block(numbers, X, observed, positions, found.states)
 
@@ -451,6 +460,7 @@ class Learner:
             observed=block.observed,
             positions=block.positions,
             n_jobs=self.n_jobs,
+            derived=self.derived,
         )
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         return mean, variance

@@ -23,6 +23,9 @@ from evoem.compile import kernel
 from evoem.states import active_latents
 
 STRENGTH = 20.0
+# Logarithms are taken of products of so many factors: of probabilities, all above 1e-8, these are
+# numbers still.
+FACTORS = 16
 
 
 class Sites(NamedTuple):
@@ -31,6 +34,7 @@ class Sites(NamedTuple):
     points: NDArray[np.int64]  # (n_rows, 4) numbers of points, row by row of the grid
     shares: NDArray[np.float64]  # (n_rows, 4)  b
     probs: NDArray[np.float64]  # (n_rows, G)  π(p)
+    log_inactive: NDArray[np.float64]  # (n_rows,)  Σ_h log(1 - π_h(p))
 
 
 class FieldStats(NamedTuple):
@@ -43,6 +47,25 @@ class FieldStats(NamedTuple):
 def uniform(shape: tuple[int, int], probs: NDArray[np.float64]) -> NDArray[np.float64]:
     """A field of this many rows and columns of points, the same everywhere."""
     return np.broadcast_to(probs, (*shape, len(probs))).copy()
+
+
+@kernel
+def _mix(field, points, shares, probs, log_inactive):
+    G = field.shape[1]
+    for r in range(len(points)):
+        own = probs[r]
+        own[:] = 0.0
+        for c in range(4):
+            share, point = shares[r, c], field[points[r, c]]
+            for g in range(G):
+                own[g] += share * point[g]
+        total = 0.0
+        for start in range(0, G, FACTORS):
+            product = 1.0
+            for g in range(start, min(start + FACTORS, G)):
+                product *= 1.0 - own[g]
+            total += np.log(product)
+        log_inactive[r] = total
 
 
 def locate(field: NDArray[np.float64], positions: NDArray[np.floating]) -> Sites:
@@ -58,9 +81,9 @@ def locate(field: NDArray[np.float64], positions: NDArray[np.floating]) -> Sites
             points[:, corner] *= length
             points[:, corner] += after if second else before
             shares[:, corner] *= place - before if second else 1.0 - (place - before)
-    flat = field.reshape(-1, field.shape[2])
-    probs = np.einsum("nc,ncg->ng", shares, flat[points], optimize=False)
-    return Sites(points, shares, probs)
+    sites = Sites(points, shares, np.empty((len(points), field.shape[2])), np.empty(len(points)))
+    _mix(field.reshape(-1, field.shape[2]), *sites)
+    return sites
 
 
 @kernel
@@ -94,7 +117,7 @@ def add(
     negligible: float,
 ) -> None:
     """Add rows with their posteriors, but for a factor that is the same for all, see `settle`."""
-    _add(states, weights, negligible, *sites, *stats)
+    _add(states, weights, negligible, sites.points, sites.shares, sites.probs, *stats)
 
 
 def settle(stats: FieldStats, field: NDArray[np.float64]) -> None:

@@ -216,10 +216,14 @@ class SubspaceModel(LinearModel):
         if derived.field is None:
             return rows
         sites = field.locate(derived.field, positions)
-        log_prior = np.log1p(-sites.probs).sum(1) - derived.log_prior
-        log_odds = np.log(sites.probs / (1 - sites.probs))
-        placed = rows._replace(base=rows.base + log_prior, constants=rows.constants + log_prior)
-        return placed._replace(sites=sites, bias=derived.bias + log_odds - derived.logits)
+        odds = (sites.probs / (1 - sites.probs)).astype(rows.X.dtype)
+        log_prior = sites.log_inactive - derived.log_prior
+        return rows._replace(
+            base=rows.base + log_prior,
+            constants=rows.constants + log_prior,
+            sites=sites,
+            bias=derived.bias - derived.logits + np.log(odds),
+        )
 
     def _products(self, derived: Any, rows: Rows) -> ObservedGram | None:
         """Room for inner products over what was observed, if anything was not."""
