@@ -133,6 +133,38 @@ def test_a_stride_is_kept_and_the_last_place_added():
 
 
 @repeatable
+@given(layouts(), st.sampled_from([0.2, 0.5, 0.9]))
+def test_patches_beyond_the_edges_are_those_of_an_image_in_a_frame(layout, beyond):
+    """The frame is as wide as whole strides that fit into a share of a patch; zeros lie there."""
+    shape, patch_size, stride = layout
+    image = random_image(shape)
+    places = grid(*layout, beyond)
+    size = min(patch_size, *shape[:2])
+    margin = max(m for m in range(size + 1) if m <= beyond * size and m % stride == 0)
+    framed = np.zeros((shape[0] + 2 * margin, shape[1] + 2 * margin, shape[2]))
+    framed[margin : margin + shape[0], margin : margin + shape[1]] = image
+    height, width = places.patch
+    tops, lefts = (
+        slow_starts(length, side, stride)
+        for length, side in zip(framed.shape, (height, width), strict=False)
+    )
+    expected = [
+        framed[top : top + height, left : left + width].ravel() for top in tops for left in lefts
+    ]
+    np.testing.assert_array_equal(cut(image, places), expected)
+    np.testing.assert_allclose(merge(cut(image, places), places), image, rtol=1e-12)
+
+
+@pytest.mark.parametrize("length", [8, 9])
+def test_beyond_the_edges_every_pixel_is_in_as_many_patches(length):
+    """But for those at an edge, which are in one less of four along that direction."""
+    canvas = Canvas(grid((length, length, 1), 4, beyond=0.5))
+    canvas.add(None, np.ones((canvas.places.n_patches, 16)), np.ones(16))
+    along = np.array([3] + [4] * (length - 2) + [3])
+    np.testing.assert_array_equal(canvas.weight[..., 0], np.outer(along, along))
+
+
+@repeatable
 @given(layouts(), st.booleans(), st.integers(0, 1000))
 @example(((3, 19, 2), 8, 8), True, 0)
 @example(((19, 1, 1), 2, 2), False, 0)
