@@ -17,7 +17,7 @@ from evoem import (
     inpaint,
     restore,
 )
-from evoem.images import holes, learning, patches, presets
+from evoem.images import arrays, holes, learning, patches, presets
 from evoem.images.noise import share_of_noise
 from evoem.images.quality import psnr
 from evoem.models import SubspaceModel
@@ -636,6 +636,35 @@ def test_little_memory_restores_almost_as_well(masked):
     assert part.notes == ("The model learnt from 500 of 1296 patches, chosen at random.",)
     assert len(part.estimator.state_.states) == 500
     assert psnr(clean, part.image) > psnr(clean, full.image) - 1
+
+
+def test_little_memory_means_fewer_subspaces():
+    """As many as go with the patches there is memory to learn from."""
+    canonical = arrays.read(np.random.default_rng(0).normal(size=(400, 400)), None, None, False)
+    options = {
+        "preset": "balanced",
+        "model": "subspaces",
+        "seeds": [0],
+        "merge": "mean",
+        "tol": 0.0,
+    }
+    options |= {"keep_observed": False, "n_jobs": 1}
+    plans = [
+        evoem.images.restore.plans_for(canonical, {}, {}, None, memory=memory, **options)[0]
+        for memory in (1 << 34, 200 << 20, 20 << 20)
+    ]
+    much, little, least = (plan.settings.n_latents for plan in plans)
+    assert much == round(256 * 389**2 / 64_000)
+    assert 256 > least > 20
+    assert much > little == 256
+    for plan in plans:
+        room = learning.room_for(canonical, plan.places, plan.settings, plan.memory)
+        assert plan.settings.n_latents <= max(room / 64, 256 * room / 64_000)
+    given = {"n_latents": 300}
+    plan = evoem.images.restore.plans_for(canonical, given, {}, None, memory=200 << 20, **options)[
+        0
+    ]
+    assert plan.settings.n_latents == 300
 
 
 def test_very_many_patches_are_chosen_from(monkeypatch):

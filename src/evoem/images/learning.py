@@ -22,6 +22,8 @@ from evoem.validation import Positions
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 100
+# What memory is kept for; there are up to nine.
+PATTERNS_PER_SUBSPACE = 4
 # Where not all patches were learnt from, their states are searched for block by block with the
 # learnt parameters, by this many E-steps at most, and at least if time is short, until a row's
 # bound rises by less than this.
@@ -119,6 +121,15 @@ def bytes_per_patch(settings: Settings, n_pixels: int, masked: bool) -> int:
     return n_pixels * (4 + masked) + settings.n_states * state + 8
 
 
+def bytes_of_statistics(settings: Settings, n_pixels: int) -> int:
+    """A guess at what subspaces need beside patches: second moments of pairs of patterns.
+
+    Of each mini-batch, of two blocks that are worked on, and their sum.
+    """
+    n_patterns = PATTERNS_PER_SUBSPACE * settings.n_latents if settings.rank else 0
+    return 8 * n_patterns * (n_patterns // 2 + n_pixels) * (settings.n_parts + 3)
+
+
 def evolution_of(settings: Settings) -> Evolution:
     """The search for states, checked."""
     return validation.evolution(
@@ -133,11 +144,19 @@ def evolution_of(settings: Settings) -> Evolution:
     )
 
 
-def room_for(canonical: Canonical, places: patches.Grid, settings: Settings, memory: int) -> int:
-    """Number of patches that fit into so many bytes, beside what the image takes."""
+def n_fitting(canonical: Canonical, places: patches.Grid, settings: Settings, memory: int) -> int:
+    """Number of patches that fit into so many bytes, beside the image and statistics."""
     masked = canonical.observed is not None or places.margin > 0
-    reserved = min(memory // 2, BYTES_PER_VALUE * canonical.values.size)
-    room = (memory - reserved) // bytes_per_patch(settings, places.n_pixels, masked)
+    others = BYTES_PER_VALUE * canonical.values.size + bytes_of_statistics(
+        settings, places.n_pixels
+    )
+    reserved = min(memory // 2, others)
+    return (memory - reserved) // bytes_per_patch(settings, places.n_pixels, masked)
+
+
+def room_for(canonical: Canonical, places: patches.Grid, settings: Settings, memory: int) -> int:
+    """The same, refused if there are fewer than latents."""
+    room = n_fitting(canonical, places, settings, memory)
     if room < settings.n_latents:
         raise ValueError(
             f"memory must hold {settings.n_latents} patches of these settings; got {memory} "

@@ -108,7 +108,7 @@ def fit_to_image(
     """
     patch_size = given.get("patch_size") or _patch_size(preset.patch_size, shape, observed)
     places = patches.grid(shape, patch_size)
-    n_latents = given.get("n_latents", _n_latents(preset, places.n_patches))
+    n_latents = given.get("n_latents", n_latents_for(preset, places.n_patches))
     n_states = given.get("n_states", min(preset.n_states, 2**n_latents))
     return preset._replace(
         patch_size=patch_size,
@@ -143,7 +143,8 @@ def settings_for(
     return fit_to_image(preset, given, values.shape, observed)
 
 
-def _n_latents(preset: Settings, n_patches: int) -> int:
+def n_latents_for(preset: Settings, n_patches: int) -> int:
+    """Size of the dictionary that goes with so many patches to learn from."""
     needed, wanted = PATCHES_PER_LATENT, preset.n_latents
     if preset.rank:
         needed = PATCHES_PER_SUBSPACE

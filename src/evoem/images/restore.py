@@ -14,8 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from evoem import validation
 from evoem.images import arrays, patches
 from evoem.images.arrays import Canonical
-from evoem.images.learning import Clock, Progress
-from evoem.images.presets import PRESETS, STARTS, model_for, settings_for, stride_for
+from evoem.images.learning import Clock, Progress, n_fitting
+from evoem.images.presets import (
+    PRESETS,
+    STARTS,
+    SUBSPACE_PRESETS,
+    model_for,
+    n_latents_for,
+    settings_for,
+    stride_for,
+)
 from evoem.images.run import Plan, Run
 from evoem.images.selection import SELECTS, Score, Selection, select_plan
 
@@ -269,6 +277,7 @@ def plans_for(
     preset: str,
     model: str,
     seeds: Sequence[int],
+    memory: int,
     **others: Any,
 ) -> list[Plan]:
     """A plan for every combination of settings and seeds."""
@@ -280,6 +289,12 @@ def plans_for(
         step = stride_for(shape, settings.patch_size) if stride is None else stride
         beyond = BEYOND_EDGES if model == "subspaces" else 0.0
         places = patches.grid(shape, settings.patch_size, step, beyond)
+        if settings.rank and "n_latents" not in given:  # few, if there is little memory for patches
+            room = n_fitting(canonical, places, settings, memory)
+            fewer = n_latents_for(SUBSPACE_PRESETS[preset], room)
+            if fewer < settings.n_latents:
+                given = {**given, "n_latents": fewer}
+                settings = settings_for(preset, model, given, canonical.values, canonical.observed)
         plans += [
             Plan(
                 preset=preset,
@@ -288,6 +303,7 @@ def plans_for(
                 stride=step,
                 places=places,
                 seed=seed,
+                memory=memory,
                 **others,
             )
             for seed in seeds
