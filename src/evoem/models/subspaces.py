@@ -367,7 +367,7 @@ class SubspaceModel(LinearModel):
         starts, W = params.groups[:-1], params.components
         means = np.add.reduceat(params.slab_means[:, None] * W, starts)
         variances = np.add.reduceat(params.slab_covariance[:, None] * W**2, starts)
-        # Latents are independent; that of one pattern or several is switched, so Var of s_g m_g.
+        # Latents are independent: Var of s_g m_g, with m_g what the means of their patterns add.
         return pi @ means, pi @ variances + (pi * (1 - pi)) @ means**2
 
     def sample(
