@@ -309,7 +309,7 @@ class SubspaceModel(LinearModel):
         self, derived: Any, rows: Rows, genomes: Genomes, n_best: int
     ) -> NDArray[np.int32]:
         """Ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
-        own, squares = self._observed_squares(derived, rows)
+        own, squares = self._squares_seen(derived, rows)
         constants = derived.shift**2 + np.log1p(squares)
         out = empty_ranks(genomes, n_best)
         subspace_kernels.best_additions(
@@ -322,7 +322,7 @@ class SubspaceModel(LinearModel):
         )  # fmt: skip
         return out
 
-    def _observed_squares(
+    def _squares_seen(
         self, derived: Any, rows: Rows
     ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
         """Squares of V over what was observed, and which of them are a row's: often the first."""
