@@ -17,6 +17,7 @@ from evoem.images.presets import MOST_LEARNT, Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel, field
 from evoem.models.base import Mask
 from evoem.models.linear import LinearModel
+from evoem.models.subspaces_by_feature import SubspacesByFeature
 from evoem.subspace_coding import SubspaceCoding
 from evoem.validation import Positions
 
@@ -34,6 +35,10 @@ SEARCH_TOLERANCE = 1e-2
 # in times of that.
 MEASURED = 512
 CLOSING_SHARE = 1.5
+# Share of an image that is missing from which the dictionary is learnt feature by feature.
+MUCH_MISSING = 0.25
+# Strength of the prior by which subspaces resemble each other, in patches.
+PRIOR_ROWS = 10.0
 # Points at which latents have probabilities of their own are so many widths of a patch apart, or
 # more, so that as many patches that are learnt from lie around each.
 FIELD_SPACING = 2.5
@@ -104,14 +109,23 @@ class Clock(NamedTuple):
         return self._replace(limit=seconds + share * (self.limit - seconds))
 
 
-def make_model(name: str, rank: int, learn_slab: bool) -> LinearModel:
-    """The model behind a name; the slab is fixed where something is missing (section 4.3)."""
+def much_is_missing(canonical: Canonical) -> bool:
+    """Whether the dictionary of subspaces is best learnt feature by feature."""
+    given = canonical.observed_as_given
+    return given is not None and float(given.mean()) < 1 - MUCH_MISSING
+
+
+def make_model(name: str, rank: int, canonical: Canonical) -> LinearModel:
+    """The model behind a name, for an image."""
     if name == "subspaces":
+        if much_is_missing(canonical):
+            return SubspacesByFeature(rank, PRIOR_ROWS)
         return SubspaceModel(rank)
     if name == "ebsc":
         return BinarySparseCodingModel()
-    if learn_slab:
+    if canonical.observed_as_given is None:
         return SpikeSlabModel()
+    # The slab is fixed where something is missing (section 4.3).
     return SpikeSlabModel(slab="fixed", learn_slab_means=False)
 
 
@@ -121,13 +135,21 @@ def bytes_per_patch(settings: Settings, n_pixels: int, masked: bool) -> int:
     return n_pixels * (4 + masked) + settings.n_states * state + 8
 
 
-def bytes_of_statistics(settings: Settings, n_pixels: int) -> int:
-    """A guess at what subspaces need beside patches: second moments of pairs of patterns.
+def bytes_of_statistics(settings: Settings, n_pixels: int, by_feature: bool) -> int:
+    """A guess at what subspaces need beside patches: second moments of pairs of patterns, of all
+    for all pixels or of those of a latent for each.
 
     Of each mini-batch, of two blocks that are worked on, and their sum.
     """
-    n_patterns = PATTERNS_PER_SUBSPACE * settings.n_latents if settings.rank else 0
-    return 8 * n_patterns * (n_patterns // 2 + n_pixels) * (settings.n_parts + 3)
+    if not settings.rank:
+        return 0
+    if by_feature:  # subspaces then mostly have as many patterns as they may
+        n_patterns = (settings.rank + 1) * settings.n_latents
+        second = n_pixels * (settings.rank + 2) // 2
+    else:
+        n_patterns = PATTERNS_PER_SUBSPACE * settings.n_latents
+        second = n_patterns // 2
+    return 8 * n_patterns * (second + n_pixels) * (settings.n_parts + 3)
 
 
 def evolution_of(settings: Settings) -> Evolution:
@@ -148,7 +170,7 @@ def n_fitting(canonical: Canonical, places: patches.Grid, settings: Settings, me
     """Number of patches that fit into so many bytes, beside the image and statistics."""
     masked = canonical.observed is not None or places.margin > 0
     others = BYTES_PER_VALUE * canonical.values.size + bytes_of_statistics(
-        settings, places.n_pixels
+        settings, places.n_pixels, much_is_missing(canonical)
     )
     reserved = min(memory // 2, others)
     return (memory - reserved) // bytes_per_patch(settings, places.n_pixels, masked)
@@ -188,8 +210,7 @@ class Learner:
         self.settings = settings
         self.seed = seed
         self.n_jobs = n_jobs
-        learn_slab = canonical.observed_as_given is None
-        self.model = make_model(model, settings.rank, learn_slab)
+        self.model = make_model(model, settings.rank, canonical)
         self.evolution = evolution_of(settings)
         room = room_for(canonical, places, settings, memory)
         learnt = min(room, MOST_LEARNT if most is None else most, places.n_patches)

@@ -380,7 +380,7 @@ def update_dictionary(
     With missing values they maximise a lower bound of it that touches it at the old W (the missing
     y are latent), with σ² counted over observed entries; so the bound does not fall either way.
     """
-    second = np.ascontiguousarray(stats.second)  # of which the lower triangle is used
+    second = stats.second  # of which the lower triangle is used
     pull = PROXIMITY * (np.trace(second) / len(second) + np.finfo(float).tiny)
     while True:  # ends: a large enough pull makes any matrix positive definite
         try:
@@ -389,9 +389,16 @@ def update_dictionary(
         except linalg.LinAlgError:
             pull *= 100
     new = np.ascontiguousarray(linalg.cho_solve(system, stats.cross + pull * W))  # appendix D: W
+    return new, noise_left(stats, new, pull * (W - new), old_variance)
+
+
+def noise_left(
+    stats: LinearStats, new: NDArray[np.float64], pulled: NDArray[np.float64], old: float
+) -> float:
+    """σ² that goes with a new W, for which Σ⟨c cᵀ⟩ W = Σ⟨c yᵀ⟩ + `pulled`."""
     # Σ⟨|y - W c|²⟩ = Σ⟨yᵀy⟩ - 2 Tr(W Σ⟨c yᵀ⟩) + Tr(Wᵀ Σ⟨c cᵀ⟩ W), with the system put in.
-    residual = stats.data_square - np.vdot(new, stats.cross) + pull * np.vdot(W - new, new)
-    return new, noise_variance(stats, float(residual), old_variance)
+    residual = float(stats.data_square) - np.vdot(new, stats.cross) + np.vdot(pulled, new)
+    return noise_variance(stats, float(residual), old)
 
 
 def noise_variance(stats: LinearStats, residual: float, old: float) -> float:

@@ -80,7 +80,7 @@ def update_slab(
         ratio = np.where(pairs > 0, ratio - np.outer(means, means), params.slab_covariance)
         units = np.sqrt(np.maximum(np.diag(ratio), 0.0) + means**2) + np.finfo(float).tiny
         return means, positive_definite(ratio, units, EIGENVALUE_FLOOR)
-    return means, slab_variances(params.slab_covariance, means, sums)
+    return means, slab_variances(params.slab_covariance, means, sums, np.diag(sums.second))
 
 
 def slab_means(old: NDArray[np.float64], sums: LinearStats) -> NDArray[np.float64]:
@@ -90,12 +90,14 @@ def slab_means(old: NDArray[np.float64], sums: LinearStats) -> NDArray[np.float6
 
 
 def slab_variances(
-    old: NDArray[np.float64], means: NDArray[np.float64], sums: LinearStats
+    old: NDArray[np.float64],
+    means: NDArray[np.float64],
+    sums: LinearStats,
+    second: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The diagonal of Ψ, given μ, of latents that were active; others keep theirs."""
+    """The diagonal of Ψ, given μ and Σ⟨c²⟩, of latents that were active; others keep theirs."""
     used = sums.activation > 0
     counts = np.where(used, sums.activation, 1.0)
-    second = np.diag(sums.second)
     variances = (second - 2 * means * sums.first) / counts + means**2
     # Between the floor and the maximiser the bound rises, as long as the old value is above it.
     floor = np.minimum(SLAB_FLOOR * np.maximum(second / counts, means**2), old)

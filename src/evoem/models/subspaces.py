@@ -33,6 +33,7 @@ from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
 from evoem.models.slab_update import slab_means, slab_variances
 from evoem.models.spike_slab import EXAMPLE_SPREAD
 from evoem.models.subspace_pairs import Pairs, solve_pairs
+from evoem.models.subspace_prior import patterns_by_width, within_latents
 from evoem.models.subspace_products import ObservedGram, no_products_yet
 from evoem.models.subspace_sums import add_covariances, place_blocks, rotate_moments, spread
 from evoem.ranking import empty_ranks
@@ -96,12 +97,7 @@ class Derived(NamedTuple):
 
 def rotate(derived: Derived, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """From rotated patterns, one a row, to those of the parameters."""
-    out = np.empty_like(values)
-    sizes = np.diff(derived.groups)
-    for width in np.unique(sizes):
-        places = derived.groups[:-1][sizes == width][:, None] + np.arange(width)
-        out[places] = derived.back[places, :width] @ values[places]
-    return out
+    return within_latents(derived.groups, derived.back, values)
 
 
 class SubspaceModel(LinearModel):
@@ -174,10 +170,8 @@ class SubspaceModel(LinearModel):
         V = params.components * (spread / sigma)[:, None]
         shift = params.slab_means / spread
         back = np.zeros((len(V), int(np.diff(groups).max())))
-        sizes = np.diff(groups)
-        for width in np.unique(sizes):
-            places = groups[:-1][sizes == width][:, None] + np.arange(width)
-            blocks = V[places]
+        for places in patterns_by_width(groups):
+            blocks, width = V[places], places.shape[1]
             _, vectors = np.linalg.eigh(blocks @ blocks.transpose(0, 2, 1))
             V[places] = vectors.transpose(0, 2, 1) @ blocks
             shift[places] = np.einsum("gpi,gp->gi", vectors, shift[places])
@@ -336,16 +330,33 @@ class SubspaceModel(LinearModel):
         return own, np.concatenate([squares, some])
 
     def update(self, params: SubspaceParams, stats: SubspaceStats) -> SubspaceParams:
-        sums = stats.linear._replace(second=spread(params.groups, stats.second))
-        old = float(params.noise_variance)
-        components, noise = linear.update_dictionary(sums, params.components, old)
+        sums = stats.linear
+        components, noise = self.new_dictionary(params, stats)
         pi = linear.clip_probabilities(sums.activation[params.groups[:-1]] / sums.n_rows)
         means = slab_means(params.slab_means, sums)
-        variances = slab_variances(params.slab_covariance, means, sums)
+        squares = self.sums_of_squares(params, stats)
+        variances = slab_variances(params.slab_covariance, means, sums, squares)
         local = None if params.field is None else field.update(params.field, stats.field, pi)
         return SubspaceParams(
             components, pi, np.array(noise), means, variances, params.groups, local
         )
+
+    def new_dictionary(
+        self, params: SubspaceParams, stats: Any
+    ) -> tuple[NDArray[np.float64], float]:
+        """W and σ² that raise the bound."""
+        sums = stats.linear._replace(second=spread(params.groups, stats.second))
+        return linear.update_dictionary(sums, params.components, float(params.noise_variance))
+
+    def sums_of_squares(self, params: SubspaceParams, stats: Any) -> NDArray[np.float64]:
+        """(C,)  Σ⟨c²⟩ of each pattern."""
+        blocks = np.diag(place_blocks(params.groups))
+        places = [
+            start + np.arange(size) * (size + 1)
+            for start, size in zip(blocks, np.diff(params.groups), strict=True)
+        ]
+        squares: NDArray[np.float64] = stats.second[np.concatenate(places)]
+        return squares
 
     def codes(
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior

@@ -1,0 +1,70 @@
+"""What is known of subspaces before any data: they resemble each other.
+
+A latent that few values were observed of takes chance for a direction. A prior says that what a
+latent and noise add to the covariance, C_g = σ² 1 + W_gᵀ Ψ_g W_g, is like S_g, the average of them
+all, scaled to the same trace: as if a number ν of rows had been seen of this latent alone, nothing
+missing, distributed with covariance S_g about its mean,
+
+    ν E[log N(e; 0, C_g)],    e ~ N(0, S_g).
+
+S_g, σ² and Ψ are those of the parameters before an M-step; it is a prior of W.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Seeming(NamedTuple):
+    """Statistics of those rows: they add to Σ⟨c cᵀ⟩ and Σ⟨c yᵀ⟩."""
+
+    second: NDArray[
+        np.float64
+    ]  # (C, most patterns): row h has those with the patterns of its latent
+    cross: NDArray[np.float64]  # (C, D)
+
+
+def patterns_by_width(groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Patterns of the latents that have equally many, (latents, patterns)."""
+    sizes = np.diff(groups)
+    return [groups[:-1][sizes == width][:, None] + np.arange(width) for width in np.unique(sizes)]
+
+
+def within_latents(
+    groups: NDArray[np.int64], blocks: NDArray[np.float64], values: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Multiply the values of patterns, one a row, by a matrix for each latent: row i of `blocks`
+    has that of pattern i."""
+    out = np.empty_like(values)
+    for places in patterns_by_width(groups):
+        out[places] = blocks[places, : places.shape[1]] @ values[places]
+    return out
+
+
+def average_covariance(params: Any) -> NDArray[np.float64]:
+    """σ² 1 and what latents add, weighed by their probabilities."""
+    shares = params.activation_probs / params.activation_probs.sum()
+    weights = params.slab_covariance * np.repeat(shares, np.diff(params.groups))
+    W = params.components
+    noise = float(params.noise_variance) * np.eye(W.shape[1])
+    average: NDArray[np.float64] = (W * weights[:, None]).T @ W + noise
+    return average
+
+
+def seeming_rows(params: Any, number: float) -> Seeming:
+    """Statistics of so many rows of each latent."""
+    W, psi, noise = params.components, params.slab_covariance, float(params.noise_variance)
+    average = average_covariance(params)
+    second = np.zeros((len(W), int(np.diff(params.groups).max())))
+    cross = np.empty_like(W)
+    for places in patterns_by_width(params.groups):
+        own, width = W[places], places.shape[1]
+        precision = own @ own.transpose(0, 2, 1) / noise + np.eye(width) / psi[places][:, None]
+        covariance = np.linalg.inv(precision)
+        estimator = covariance @ own / noise  # ⟨c⟩ = estimator @ e
+        traces = (psi[places] * np.square(own).sum(2)).sum(1) + noise * W.shape[1]
+        estimated = (traces / np.trace(average))[:, None, None] * (estimator @ average)
+        second[places, :width] = number * (covariance + estimated @ estimator.transpose(0, 2, 1))
+        cross[places] = number * estimated
+    return Seeming(second, cross)
