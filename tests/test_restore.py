@@ -19,8 +19,11 @@ from evoem import (
 )
 from evoem.images import arrays, holes, learning, patches, presets
 from evoem.images.noise import share_of_noise
+from evoem.images.presets import SUBSPACE_PRESETS
 from evoem.images.quality import psnr
 from evoem.models import SubspaceModel
+from evoem.models.clusters import Clusters
+from evoem.models.subspaces_by_feature import SubspacesByFeature
 
 MODELS = ("subspaces", "es3c", "ebsc")
 SIGMA = 25.0
@@ -665,6 +668,39 @@ def test_little_memory_means_fewer_subspaces():
         0
     ]
     assert plan.settings.n_latents == 300
+
+
+@pytest.mark.parametrize(("missing", "by_feature"), [(0.0, False), (0.2, False), (0.6, True)])
+def test_where_much_is_missing_subspaces_are_learnt_feature_by_feature(missing, by_feature):
+    image = picture()
+    holes = holes_at(image.shape, missing) if missing else None
+    canonical = arrays.read(image, holes, None, False)
+    model = learning.make_model("subspaces", 3, canonical)
+    assert isinstance(model, SubspacesByFeature) == by_feature
+    if by_feature:
+        assert model.prior_rows == learning.PRIOR_ROWS
+
+
+def test_memory_of_statistics_is_guessed():
+    """Of subspaces that have as many patterns as they may, not less than it is."""
+    settings = SUBSPACE_PRESETS["balanced"]._replace(n_latents=20, rank=4)
+    model = SubspacesByFeature(4)
+    params = model.from_clusters(
+        np.random.default_rng(0).normal(size=(4000, 36)),
+        Clusters(np.zeros((20, 36)), np.arange(4000) % 20),
+        noise_variance=0.01,
+    )
+    needed = sum(part.nbytes for part in flat(model.empty_statistics(params)))
+    guess = learning.bytes_of_statistics(settings, 36, by_feature=True) / (settings.n_parts + 3)
+    assert len(params.components) == 100
+    assert 0.9 * needed < guess < 1.5 * needed
+
+
+def flat(stats):
+    """The arrays of nested tuples."""
+    if isinstance(stats, np.ndarray):
+        return [stats]
+    return [array for part in stats for array in flat(part)]
 
 
 def test_very_many_patches_are_chosen_from(monkeypatch):
