@@ -86,6 +86,12 @@ def locate(field: NDArray[np.float64], positions: NDArray[np.floating]) -> Sites
     return sites
 
 
+def empty_statistics(field: NDArray[np.float64] | None, n_latents: int) -> FieldStats:
+    """Statistics of no rows; empty if there is no field."""
+    n_points = 0 if field is None else field[..., 0].size
+    return FieldStats(*np.zeros((2, n_points, n_latents)))
+
+
 @kernel
 def _add(states, weights, negligible, points, shares, probs, on, off):
     G = probs.shape[1]
@@ -111,12 +117,17 @@ def _add(states, weights, negligible, points, shares, probs, on, off):
 
 def add(
     stats: FieldStats,
-    sites: Sites,
+    sites: Sites | None,
     states: NDArray[np.uint64],
     weights: NDArray[np.float64],
     negligible: float,
 ) -> None:
-    """Add rows with their posteriors, but for a factor that is the same for all, see `settle`."""
+    """Add rows with their posteriors, but for a factor that is the same for all, see `settle`.
+
+    Nothing, if they lie nowhere.
+    """
+    if sites is None:
+        return
     _add(states, weights, negligible, sites.points, sites.shares, sites.probs, *stats)
 
 

@@ -95,11 +95,6 @@ class Derived(NamedTuple):
     expected_active: float
 
 
-def rotate(derived: Derived, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From rotated patterns, one a row, to those of the parameters."""
-    return within_latents(derived.groups, derived.back, values)
-
-
 class SubspaceModel(LinearModel):
     """Spike-and-slab coding with several patterns a latent, behind the model contract.
 
@@ -247,12 +242,11 @@ class SubspaceModel(LinearModel):
 
     def empty_statistics(self, params: SubspaceParams) -> SubspaceStats:
         G, sizes = len(params.activation_probs), np.diff(params.groups)
-        n_points = 0 if params.field is None else params.field[..., 0].size
         return SubspaceStats(
             linear.empty_stats(params.components, False)._replace(second=np.zeros((0, 0))),
             np.zeros((sizes.sum() ** 2 + sizes @ sizes) // 2),
             np.zeros((G, G)),
-            FieldStats(*np.zeros((2, n_points, G))),
+            field.empty_statistics(params.field, G),
         )
 
     def linear_part(self, stats: SubspaceStats) -> LinearStats:
@@ -262,23 +256,26 @@ class SubspaceModel(LinearModel):
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
         super().accumulate(stats, self.rotated(params, derived), derived, rows, posterior)
-        if rows.sites is not None:
-            negligible = linear.negligible_weight(derived.scaled.dtype)
-            field.add(stats.field, rows.sites, *posterior, negligible)
+        negligible = linear.negligible_weight(derived.scaled.dtype)
+        field.add(stats.field, rows.sites, *posterior, negligible)
 
     def gathered(self, derived: Any, stats: Any) -> Any:
-        sums = stats.linear
         add_covariances(
             derived.groups, derived.pivots, derived.pairs, stats.together, derived.blocks,
             stats.second,
         )  # fmt: skip
         stats.together[:] = 0.0
         rotate_moments(derived.groups, derived.back, derived.blocks, stats.second)
-        sums.first[:] = rotate(derived, sums.first[:, None])[:, 0]
-        sums.cross[:] = rotate(derived, sums.cross)
+        self.rotate_sums(derived, stats)
+        return stats
+
+    def rotate_sums(self, derived: Any, stats: Any) -> None:
+        """Those of single patterns from rotated ones to those of the parameters, in place."""
+        sums = stats.linear
+        for values in (sums.first[:, None], sums.cross):
+            values[:] = within_latents(derived.groups, derived.back, values)
         if derived.field is not None:
             field.settle(stats.field, derived.field)
-        return stats
 
     def rotated(self, params: SubspaceParams, derived: Any) -> SubspaceParams:
         """The same model with the rotated patterns, whose slabs have unit variances."""

@@ -29,7 +29,7 @@ from evoem.models.linear import LinearStats, Rows
 from evoem.models.subspace_prior import seeming_rows, within_latents
 from evoem.models.subspace_products import forget_row, gather_observed, no_products_yet
 from evoem.models.subspace_systems import factorise, invert, list_patterns, solve_back
-from evoem.models.subspaces import SubspaceModel, SubspaceParams, rotate
+from evoem.models.subspaces import SubspaceModel, SubspaceParams
 from evoem.states import active_latents
 
 
@@ -214,12 +214,11 @@ class SubspacesByFeature(SubspaceModel):
     def empty_statistics(self, params: SubspaceParams) -> Any:
         D, G = params.components.shape[1], len(params.activation_probs)
         size = triangle_starts(params.groups)[-1]
-        n_points = 0 if params.field is None else params.field[..., 0].size
         return FeatureStats(
             linear.empty_stats(params.components, False)._replace(second=np.zeros((0, 0))),
             np.zeros(size * D),
             np.zeros(size),
-            FieldStats(*np.zeros((2, n_points, G))),
+            field.empty_statistics(params.field, G),
         )
 
     def accumulate(
@@ -241,17 +240,12 @@ class SubspacesByFeature(SubspaceModel):
         sums.n_observed[...] += scalars[0]
         sums.data_square[...] += scalars[1]
         sums.floor[...] += linear.NOISE_FLOORS[rows.X.dtype] * square
-        if rows.sites is not None:
-            field.add(stats.field, rows.sites, *posterior, negligible)
+        field.add(stats.field, rows.sites, *posterior, negligible)
 
     def gathered(self, derived: Any, stats: Any) -> Any:
-        sums = stats.linear
         rotate_triangles(derived.groups, derived.back, stats.squares)
         rotate_triangles(derived.groups, derived.back, stats.own)
-        sums.first[:] = rotate(derived, sums.first[:, None])[:, 0]
-        sums.cross[:] = rotate(derived, sums.cross)
-        if derived.field is not None:
-            field.settle(stats.field, derived.field)
+        self.rotate_sums(derived, stats)
         return stats
 
     def new_dictionary(
