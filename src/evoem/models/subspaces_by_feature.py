@@ -255,10 +255,12 @@ class SubspacesByFeature(SubspaceModel):
         seeming = seeming_rows(params, self.prior_rows)
         wanted = sums.cross + seeming.cross
         new, pulled = np.empty_like(W), np.empty_like(W)
+        typical = sums.activation.mean() + self.prior_rows
+        least = linear.PROXIMITY * typical + np.finfo(float).tiny  # where nothing was seen
         for g, squares in enumerate(each_latent(groups, stats.squares)):
             own, width = slice(groups[g], groups[g + 1]), groups[g + 1] - groups[g]
             system = squares + seeming.second[own, :width]
-            pull = linear.PROXIMITY * np.trace(system, axis1=1, axis2=2) + np.finfo(float).tiny
+            pull = linear.PROXIMITY * np.trace(system, axis1=1, axis2=2) + least
             system += pull[:, None, None] * np.eye(width)
             target = wanted[own].T + pull[:, None] * W[own].T
             new[own] = np.linalg.solve(system, target[..., None])[..., 0].T
