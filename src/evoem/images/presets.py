@@ -43,7 +43,7 @@ PRESETS = {
 SUBSPACE_PRESETS = {
     "fast": Settings(12, 256, 8, 30, 4, 6, 1, 3, 8, "best", "guided", "sketch"),
     "balanced": Settings(12, 256, 8, 60, 5, 12, 1, 10, 8, "best", "guided", "sketch"),
-    "best": Settings(12, 256, 8, 60, 8, 12, 1, 40, 8, "best", "guided", "sketch"),
+    "best": Settings(12, 256, 8, 60, 5, 12, 1, 40, 8, "best", "guided", "sketch"),
 }
 # Standard deviation of noise, relative to that of the image, from which large patches are better.
 MUCH_NOISE = 0.75

@@ -6,7 +6,14 @@ from evoem.compile import inlined, kernel
 from evoem.models.subspace_pairs import pair_map, pair_means, single_square
 from evoem.models.subspace_products import forget_row, gather_observed
 from evoem.models.subspace_sums import add_second
-from evoem.models.subspace_systems import factorise, gather, invert, list_patterns, solve_back
+from evoem.models.subspace_systems import (
+    LARGE,
+    factorise,
+    gather,
+    invert,
+    list_patterns,
+    solve_back,
+)
 from evoem.ranking import GROUPS, best_scores
 from evoem.states import active_latents
 
@@ -147,31 +154,25 @@ def moments(
 
 
 @kernel
-def best_additions(
-    groups, V, gram, shift, pivots, constants, halves, shares, owns, projections, complete,
-    observed, known, states, counts, out,
+def what_is_left(
+    groups, V, gram, shift, pivots, sigma, projections, X, complete, observed, known, states,
+    counts, out,
 ):  # fmt: skip
-    """Rank the latents by how well their patterns correlate with what a state leaves."""
-    C, G = len(V), len(groups) - 1
+    """What a state leaves of the observed values of its row, in units of the noise."""
+    C, D = V.shape
     latents, active = np.empty((2, C + 1), np.int64)
     room = 32
     local = np.empty((room, room))
     eta, u, inverse = np.empty(C), np.empty(C), np.empty(C)
-    row, z = np.empty(C, V.dtype), np.empty(C, V.dtype)
-    scores, tops = np.empty(G, V.dtype), np.empty(GROUPS, V.dtype)
+    row = np.empty(C, V.dtype)
     for r in range(states.shape[0]):
         if observed is not None:
             forget_row(known, observed, r)
         complete_row = observed is None or complete[r]
-        own = owns[r]
         for h in range(C):
             row[h] = projections[r, h] + shift[h]
         for p in range(counts[r]):
             k = active_latents(states, r, p, latents)
-            for g in range(G):
-                scores[g] = -constants[own, g]
-            for i in range(k):
-                scores[latents[i]] = -np.inf
             n = list_patterns(groups, latents, k, active)
             if complete_row and k == 1:
                 for i in range(n):
@@ -186,18 +187,49 @@ def best_additions(
                 )  # fmt: skip
                 factorise(local, eta, n, diagonal, inverse)
                 solve_back(local, eta, n, diagonal, inverse, u)
-            for h in range(C):
-                z[h] = row[h]
+            left = out[r, p]
+            for d in range(D):
+                left[d] = X[r, d] / sigma
             for i in range(n):
-                h = active[i]
-                c = V.dtype.type(u[i]) * shares[own, h]
-                for g in range(C):
-                    z[g] -= c * gram[h, g]
+                amount, h = V.dtype.type(u[i]), active[i]
+                for d in range(D):
+                    left[d] -= amount * V[h, d]
+            if observed is not None and not complete_row:
+                for d in range(D):
+                    left[d] *= observed[r, d]
+
+
+@kernel
+def rank_additions(groups, shift, squares, owns, correlations, states, counts, out):
+    """Rank the latents that a state lacks by how well they correlate with what it leaves."""
+    C, G = len(shift), len(groups) - 1
+    latents = np.empty(G + 1, np.int64)
+    halves, constants = np.empty(C, correlations.dtype), np.empty(G, correlations.dtype)
+    scores, tops = np.empty(G, correlations.dtype), np.empty(GROUPS, correlations.dtype)
+    prepared = -1
+    for r in range(states.shape[0]):
+        if owns[r] != prepared:
+            prepared = owns[r]
+            own = squares[prepared]
             for h in range(C):
-                z[h] *= z[h] * halves[own, h]
+                halves[h] = 0.5 / (1 + own[h])
             for g in range(G):
-                total = scores[g]
+                total, product = 0.0, 1.0
                 for h in range(groups[g], groups[g + 1]):
-                    total += z[h]
+                    total += shift[h] * shift[h]
+                    product *= 1.0 + own[h]
+                    if product > LARGE:
+                        total += np.log(product)
+                        product = 1.0
+                constants[g] = 0.5 * (total + np.log(product))
+        for p in range(counts[r]):
+            z = correlations[r, p]
+            for g in range(G):
+                total = -constants[g]
+                for h in range(groups[g], groups[g + 1]):
+                    value = z[h] + shift[h]
+                    total += halves[h] * value * value
                 scores[g] = total
+            for i in range(active_latents(states, r, p, latents)):
+                scores[latents[i]] = -np.inf
             best_scores(scores, tops, out, r, p)

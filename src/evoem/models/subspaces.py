@@ -29,7 +29,7 @@ from evoem.models import field, linear, subspace_kernels
 from evoem.models.base import Mask, Model, Posterior, Prior
 from evoem.models.clusters import Clusters, cluster, nearest, principal_directions
 from evoem.models.field import FieldStats
-from evoem.models.linear import LinearModel, LinearStats, Moments, Rows
+from evoem.models.linear import LinearModel, LinearStats, Moments, Rows, slice_rows
 from evoem.models.slab_update import slab_means, slab_variances
 from evoem.models.spike_slab import EXAMPLE_SPREAD
 from evoem.models.subspace_pairs import Pairs, solve_pairs
@@ -46,6 +46,8 @@ WORTH = 2.0
 ACTIVE_AT_FIRST = 1.2
 # Rows that clusters are found among.
 EXAMPLES = 20_000
+# Correlations of patterns with what states leave that are held at once: they stay in the cache.
+CORRELATIONS_AT_ONCE = 1 << 19
 # Rows of which less than this share of the usual number of values was observed, such as patches
 # that reach beyond an image, say more about what they were filled with.
 USUAL = 0.75
@@ -300,17 +302,23 @@ class SubspaceModel(LinearModel):
         self, derived: Any, rows: Rows, genomes: Genomes, n_best: int
     ) -> NDArray[np.int32]:
         """Ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
-        own, squares = self._squares_seen(derived, rows)
-        constants = derived.shift**2 + np.log1p(squares)
+        owns, squares = self._squares_seen(derived, rows)
+        V, (n_rows, n_parents, _) = derived.scaled, genomes.states.shape
         out = empty_ranks(genomes, n_best)
-        subspace_kernels.best_additions(
-            derived.groups, derived.scaled, derived.gram, derived.shift, derived.pivots,
-            0.5 * np.add.reduceat(constants, derived.groups[:-1], axis=1),
-            (0.5 / (1 + squares)).astype(squares.dtype),
-            squares / (np.diag(derived.gram) + np.finfo(squares.dtype).tiny), own,
-            rows.projections, rows.complete, rows.observed, self._products(derived, rows),
-            *genomes, out,
+        left = np.zeros((n_rows, n_parents, V.shape[1]), V.dtype)
+        subspace_kernels.what_is_left(
+            derived.groups, V, derived.gram, derived.shift, derived.pivots,
+            V.dtype.type(np.sqrt(derived.noise_variance)), rows.projections, rows.X,
+            rows.complete, rows.observed, self._products(derived, rows), *genomes, left,
         )  # fmt: skip
+        step = max(CORRELATIONS_AT_ONCE // (n_parents * len(V)), 1)
+        for start in range(0, n_rows, step):
+            part = slice(start, start + step)
+            some = linear.row_products(left[part].reshape(-1, V.shape[1]), V)
+            subspace_kernels.rank_additions(
+                derived.groups, derived.shift, squares, owns[part],
+                some.reshape(-1, n_parents, len(V)), *slice_rows(genomes, part), out[part],
+            )  # fmt: skip
         return out
 
     def _squares_seen(
