@@ -71,6 +71,11 @@ def _add_linear(stats: LinearStats, x: Floats, activation: Floats, first: Floats
     stats.cross[used] += np.outer(first[used], x)
 
 
+def pair_places(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where pairs of latents stand in a lower triangle that is held row after row."""
+    return high * (high + 1) // 2 + low
+
+
 class BinarySparseCoding:
     """Log-joints and statistics of binary sparse coding."""
 
@@ -99,7 +104,9 @@ class BinarySparseCoding:
         activation = weights @ states
         used = np.flatnonzero(activation)
         some = states[:, used].astype(float)
-        stats.second[np.ix_(used, used)] += np.tril(some.T @ (weights[:, None] * some))
+        row, column = np.tril_indices(len(used))
+        sums = (some.T @ (weights[:, None] * some))[row, column]
+        stats.second[pair_places(used[row], used[column])] += sums
         _add_linear(stats, self.X[n], activation, activation)
 
 
@@ -180,8 +187,8 @@ class SpikeSlab:
         # Active latents ascend, so the lower triangles of a state are those of the sums.
         chosen = np.tril(slab.pairs)
         owner, i, j = np.nonzero(chosen)
-        place = slab.active[owner, i], slab.active[owner, j]
-        sums = stats.pairs[:, :, 2] if self.full else stats.linear.second
+        place = pair_places(slab.active[owner, i], slab.active[owner, j])
+        sums = stats.pairs[:, 2] if self.full else stats.linear.second
         np.add.at(sums, place, weights[owner] * second[chosen])
         coefficients = np.zeros(states.shape)
         coefficients[states] = slab.means[slab.real]
@@ -191,8 +198,8 @@ class SpikeSlab:
             gradient = np.einsum("sij,sj->si", prior, slab.means - slab.prior_means)
             outer = gradient[:, :, None] * gradient[:, None, :]
             curvature = prior @ covariance @ prior + outer - prior
-            np.add.at(stats.pairs[:, :, 0], place, weights[owner] * prior[chosen])
-            np.add.at(stats.pairs[:, :, 1], place, weights[owner] * curvature[chosen])
+            np.add.at(stats.pairs[:, 0], place, weights[owner] * prior[chosen])
+            np.add.at(stats.pairs[:, 1], place, weights[owner] * curvature[chosen])
             owner = np.nonzero(slab.real)[0]
             np.add.at(stats.pull, slab.active[slab.real], weights[owner] * gradient[slab.real])
 

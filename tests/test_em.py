@@ -453,3 +453,20 @@ def test_the_cautious_full_slab_update_never_lowers_the_bound():
         slow = problem._replace(model=Cautious(slab="full"), params=params)
         _, infos = run(slow, start(slow, n_states=20), iterations=15)
         assert np.diff(bounds(infos)).min() > -1e-8 * np.abs(bounds(infos)).max()
+
+
+@given(st.integers(0, 10_000), st.integers(1, 300_000), st.integers(0, 2**28))
+@settings(deadline=None)
+def test_blocks_are_consecutive_and_large_enough_for_their_statistics(first, n_rows, n_bytes):
+    found = em.blocks(slice(first, first + n_rows), n_bytes)
+    assert [block.start for block in found] == [first, *(block.stop for block in found[:-1])]
+    assert found[-1].stop == first + n_rows
+    sizes = np.array([block.stop - block.start for block in found])
+    least = max(64, n_bytes // 2**15)
+    assert (sizes[:-1] >= least).all()
+    assert sizes[-1] > 0
+    assert (np.diff(sizes) <= 0).all()
+    assert sizes[0] <= max(least, 2048)
+    if n_rows > 100 * least:  # the last of four threads waits for a small part of the work
+        assert len(sizes) > 24
+        assert sizes[-1] <= 0.01 * n_rows

@@ -30,7 +30,7 @@ from threadpoolctl import ThreadpoolController
 from evoem import posterior, states, streams, validation
 from evoem.errors import LogJointError
 from evoem.evolution import Evolution
-from evoem.models.base import Mask, Model, Posterior, add_statistics
+from evoem.models.base import Mask, Model, Posterior, add_statistics, size_in_bytes
 from evoem.validation import Positions
 
 __all__ = [
@@ -39,11 +39,13 @@ __all__ = [
 ]  # fmt: skip
 
 # Blocks are what threads take and what statistics are summed by. Their size depends on the number
-# of rows alone: enough of them to keep threads busy, few enough that summing them costs nothing.
+# of rows and the size of statistics alone: enough of them to keep threads busy, few enough that
+# summing them costs little.
 BLOCKS = 24
-LAST_BLOCKS = 4  # of the size of the others, but halved
+LAST_SHARE = 4  # of what is left, the most that a block takes
 SMALLEST_BLOCK = 64
 LARGEST_BLOCK = 2048
+BYTES_PER_ROW = 1 << 15  # of statistics, for which a block has at least one row
 INIT_STREAM = 2**63  # the "iteration" that draws the first states; no run counts this far
 
 T = TypeVar("T")
@@ -119,30 +121,32 @@ def split(n_rows: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
-def blocks(part: slice) -> list[slice]:
-    """The blocks of a part of the data, the last ones half as large as the others.
+def blocks(part: slice, n_bytes: int) -> list[slice]:
+    """The blocks of a part of the data, with statistics of so many bytes each.
 
-    A thread that finds nothing left to do waits for less long then.
+    The last ones are smaller and smaller: a thread that finds nothing left to do waits less long.
     """
     n_rows = part.stop - part.start
-    size = min(max(-(-n_rows // BLOCKS), SMALLEST_BLOCK), LARGEST_BLOCK)
+    smallest = max(SMALLEST_BLOCK, n_bytes // BYTES_PER_ROW)
+    size = max(min(-(-n_rows // BLOCKS), LARGEST_BLOCK), smallest)
     sizes = []
     while n_rows > 0:
-        small = n_rows <= LAST_BLOCKS * size and size > SMALLEST_BLOCK
-        sizes.append(min(-(-size // 2) if small else size, n_rows))
+        sizes.append(min(max(min(size, -(-n_rows // LAST_SHARE)), smallest), n_rows))
         n_rows -= sizes[-1]
     ends = part.start + np.cumsum(sizes, dtype=int)
     return [slice(int(end) - length, int(end)) for end, length in zip(ends, sizes, strict=True)]
 
 
-def map_blocks(work: Callable[[slice], T], part: slice, n_jobs: int) -> Iterator[T]:
+def map_blocks(
+    work: Callable[[slice], T], part: slice, n_jobs: int, n_bytes: int = 0
+) -> Iterator[T]:
     """`work` on every block, by `n_jobs` threads, in the order of the blocks."""
     if n_jobs == 1:
-        yield from map(work, blocks(part))
+        yield from map(work, blocks(part, n_bytes))
         return
     with ThreadPoolExecutor(n_jobs) as pool:
         try:
-            yield from pool.map(work, blocks(part))
+            yield from pool.map(work, blocks(part, n_bytes))
         except BaseException:
             pool.shutdown(cancel_futures=True)  # an interrupt need not wait for the other blocks
             raise
@@ -316,7 +320,8 @@ def _e_step(
         return _PartResult(stats, bound, evaluated, replaced)
 
     total = _PartResult(model.empty_statistics(params), 0.0, 0, 0)
-    for result in map_blocks(work, part, n_jobs):
+    n_bytes = size_in_bytes(total.statistics)
+    for result in map_blocks(work, part, n_jobs, n_bytes):
         add_statistics(total.statistics, result.statistics)
         total = _PartResult(
             total.statistics,

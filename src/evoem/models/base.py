@@ -254,6 +254,13 @@ class Model(ABC):
         return stats
 
 
+def size_in_bytes(stats: Any) -> int:
+    """Memory of a NamedTuple or dict of statistics."""
+    if isinstance(stats, np.ndarray):
+        return stats.nbytes
+    return sum(map(size_in_bytes, stats.values() if isinstance(stats, dict) else stats))
+
+
 def add_statistics(total: Any, more: Any) -> None:
     """Add a NamedTuple of statistics to another in place, field by field; dicts by name."""
     if isinstance(total, np.ndarray):

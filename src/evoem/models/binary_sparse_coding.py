@@ -16,6 +16,7 @@ from evoem.compile import kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
+from evoem.models.triangles import pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
 from evoem.states import Genomes, Population, active_latents
 
@@ -34,6 +35,7 @@ class Derived(NamedTuple):
     scaled: NDArray[np.floating]
     projector: NDArray[np.floating]  # V / σ
     gram: NDArray[np.floating]
+    products: NDArray[np.floating]  # the same, see `triangles`
     logits: NDArray[np.float64]
     noise_variance: float
     log_prior: float  # Σ_h log(1 - π)
@@ -42,7 +44,7 @@ class Derived(NamedTuple):
 
 @kernel
 def _log_joints(
-    scaled, gram, logits, projections, base, complete, observed, states, out, starts, stops
+    scaled, products, logits, projections, base, complete, observed, states, out, starts, stops
 ):
     H, D = scaled.shape
     active = np.empty(H + 1, np.int64)
@@ -66,10 +68,10 @@ def _log_joints(
                 value += logits[active[i]] + projections[r, active[i]]
             if observed is None or complete[r]:
                 for i in range(k):
-                    h = active[i]
-                    value -= 0.5 * gram[h, h]
+                    start = row_start(active[i])
+                    value -= 0.5 * products[start + active[i]]
                     for j in range(i):
-                        value -= gram[h, active[j]]
+                        value -= products[start + active[j]]
             elif observed is not None:
                 n_members = linear.fill_observed_gram(
                     scaled, seen, active, k, slots, members, n_members, known, local
@@ -83,9 +85,8 @@ def _log_joints(
 
 @kernel
 def _moments(
-    offsets, squares, members, activation, first, second, states, weights, negligible, sum_second
+    H, offsets, squares, members, activation, first, second, states, weights, negligible, sum_second
 ):
-    H = sum_second.shape[0]
     active = np.empty(H + 1, np.int64)
     places = np.empty(H, np.int64)
     for r in range(states.shape[0]):
@@ -102,11 +103,12 @@ def _moments(
             for i in range(k):
                 h = active[i]
                 first[begin + places[h]] += weight
+                start = row_start(h)
                 for j in range(i + 1):
                     if keep:
                         second[matrix + places[h] * n + places[active[j]]] += weight
                     else:
-                        sum_second[h, active[j]] += weight
+                        sum_second[start + active[j]] += weight
         for u in range(n):
             activation[begin + u] = first[begin + u]
 
@@ -133,10 +135,12 @@ class BinarySparseCodingModel(LinearModel):
         sigma = np.sqrt(params.noise_variance)
         scaled = params.components / sigma
         pi = params.activation_probs
+        gram = (scaled @ scaled.T).astype(dtype)
         return Derived(
             scaled.astype(dtype),
             (scaled / sigma).astype(dtype),
-            (scaled @ scaled.T).astype(dtype),
+            gram,
+            pack(gram),
             np.log(pi / (1 - pi)),
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
@@ -163,7 +167,7 @@ class BinarySparseCodingModel(LinearModel):
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
         _log_joints(
             derived.scaled,
-            derived.gram,
+            derived.products,
             derived.logits,
             rows.projections,
             rows.base,
@@ -181,14 +185,14 @@ class BinarySparseCodingModel(LinearModel):
         stats: LinearStats | None,
     ) -> None:
         negligible = linear.negligible_weight(derived.scaled.dtype)
-        unused = np.empty((len(derived.logits), 0))
-        _moments(*moments, *posterior, negligible, unused if stats is None else stats.second)
+        sums = np.empty(0) if stats is None else stats.second
+        _moments(len(derived.logits), *moments, *posterior, negligible, sums)
 
     def update(
         self, params: BinarySparseCodingParams, stats: LinearStats
     ) -> BinarySparseCodingParams:
         components, noise_variance = linear.update_dictionary(
-            stats, params.components, float(params.noise_variance)
+            stats, unpack(stats.second), params.components, float(params.noise_variance)
         )
         pi = stats.activation.mean() / stats.n_rows  # appendix D: π
         return BinarySparseCodingParams(

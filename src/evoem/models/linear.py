@@ -17,6 +17,7 @@ from scipy.linalg import blas
 from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
 from evoem.models.field import Sites
+from evoem.models.triangles import n_pairs, row_start
 from evoem.ranking import best_scores
 from evoem.states import active_latents, clear
 
@@ -58,11 +59,11 @@ class LinearStats(NamedTuple):
     n_observed: NDArray[np.float64]  # observed entries
     activation: NDArray[np.float64]  # (H,)  Σ⟨s⟩
     first: NDArray[np.float64]  # (H,)  Σ⟨c⟩
-    second: NDArray[np.float64]  # (H, H)  Σ⟨c cᵀ⟩, lower triangle; empty if held elsewhere
+    second: NDArray[np.float64]  # Σ⟨c cᵀ⟩, see `triangles`; empty if held elsewhere
     cross: NDArray[np.float64]  # (H, D)  Σ⟨c yᵀ⟩, missing y replaced by its expectation
     data_square: NDArray[np.float64]  # Σ⟨yᵀy⟩, likewise
     floor: NDArray[np.float64]  # what `data_square` is known to
-    outer: NDArray[np.float64]  # (H, H)  Σ⟨c⟩⟨c⟩ᵀ, lower triangle; only the printed updates need it
+    outer: NDArray[np.float64]  # Σ⟨c⟩⟨c⟩ᵀ, likewise; only the printed updates need it
 
 
 def row_products(X: NDArray[np.floating], matrix: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -75,12 +76,12 @@ def row_products(X: NDArray[np.floating], matrix: NDArray[np.floating]) -> NDArr
 
 
 @inlined
-def gather(gram, active, k, out):
+def gather(products, active, k, out):
     """Inner products of the active latents of a state: the lower triangle of a k×k matrix."""
     for i in range(k):
-        h = active[i]
+        start = row_start(active[i])
         for j in range(i + 1):
-            out[i * k + j] = gram[h, active[j]]
+            out[i * k + j] = products[start + active[j]]
 
 
 @inlined
@@ -302,8 +303,9 @@ def _accumulate(
             for d in range(D):  # X is zero where it is missing
                 cross[h, d] += weight * X[r, d]
             if printed:
+                start = row_start(h)
                 for v in range(u + 1):
-                    outer[h, members[begin + v]] += weight * first[begin + v]
+                    outer[start + members[begin + v]] += weight * first[begin + v]
         if observed is None or complete[r]:
             scalars[0] += D
             continue
@@ -319,7 +321,7 @@ def _accumulate(
                     g = members[begin + v]
                     weight = second[matrix + max(u, v) * n + min(u, v)]
                     if v <= u and len(sum_second) > 0:
-                        sum_second[h, g] += weight
+                        sum_second[row_start(h) + g] += weight
                     if printed:
                         weight = first[begin + u] * first[begin + v]
                     if weight != 0.0:  # most pairs of members are active in no state together
@@ -350,11 +352,11 @@ def empty_stats(W: NDArray[np.float64], printed: bool) -> LinearStats:
         np.zeros(()),
         np.zeros(n_latents),
         np.zeros(n_latents),
-        np.zeros((n_latents, n_latents)),
+        np.zeros(n_pairs(n_latents)),
         np.zeros((n_latents, n_features)),
         np.zeros(()),
         np.zeros(()),
-        np.zeros((n_latents, n_latents) if printed else (0, 0)),
+        np.zeros(n_pairs(n_latents) if printed else 0),
     )
 
 
@@ -373,14 +375,14 @@ def symmetric_product(
 
 
 def update_dictionary(
-    stats: LinearStats, W: NDArray[np.float64], old_variance: float
+    stats: LinearStats, second: NDArray[np.float64], W: NDArray[np.float64], old_variance: float
 ) -> tuple[NDArray[np.float64], float]:
-    """The W and σ² that maximise the bound, given the moments.
+    """The W and σ² that maximise the bound, given the moments; `second` is Σ⟨c cᵀ⟩, of which the
+    lower triangle is used.
 
     With missing values they maximise a lower bound of it that touches it at the old W (the missing
     y are latent), with σ² counted over observed entries; so the bound does not fall either way.
     """
-    second = stats.second  # of which the lower triangle is used
     pull = PROXIMITY * (np.trace(second) / len(second) + np.finfo(float).tiny)
     while True:  # ends: a large enough pull makes any matrix positive definite
         try:

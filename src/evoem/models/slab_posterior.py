@@ -14,6 +14,7 @@ import numpy as np
 
 from evoem.compile import inlined_in_order, unrolled
 from evoem.models import linear
+from evoem.models.triangles import row_start
 
 # Slab variances stay above this share of the slab's second moment.
 SLAB_FLOOR = 1e-8
@@ -209,17 +210,17 @@ def gather_both(tables, active, k, complete, local, covariance):
     """G, unless it is known already, and Ψ of the active latents, all at once: most of the time
     goes into waiting for memory."""
     for i in range(k):
-        h = active[i]
+        start = row_start(active[i])
         for j in range(i + 1):
             if complete:
-                local[i * k + j] = tables[h, active[j], 0]
-            covariance[i * k + j] = tables[h, active[j], 1]
+                local[i * k + j] = tables[start + active[j], 0]
+            covariance[i * k + j] = tables[start + active[j], 1]
 
 
 @unrolled
 def solve(
-    k, gram, shift, tables, active, complete, local, covariance, eta, R, t, variances, precisions,
-    L, inverse, v,
+    k, products, shift, tables, active, complete, local, covariance, eta, R, t, variances,
+    precisions, L, inverse, v,
 ):  # fmt: skip
     """Set up and factorise the system of a state; its share of the log-joint.
 
@@ -231,7 +232,7 @@ def solve(
         value += whiten(covariance, shift, active, k, local, eta, R, t, variances, precisions)
     else:
         if complete:
-            linear.gather(gram, active, k, local)
+            linear.gather(products, active, k, local)
         for i in range(k):
             eta[i] += shift[active[i]]
     return value + factorise(local, eta, k, L, inverse, v, variances)

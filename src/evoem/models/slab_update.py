@@ -9,6 +9,7 @@ from scipy import linalg
 from evoem.models import linear
 from evoem.models.linear import LinearStats
 from evoem.models.slab_posterior import SLAB_FLOOR
+from evoem.models.triangles import diagonal, unpack
 
 # Eigenvalues of the correlation matrix of a full Ψ that is learnt stay above this: it is then
 # positive definite in single precision too.
@@ -43,25 +44,25 @@ class SpikeSlabStats(NamedTuple):
     """
 
     linear: LinearStats
-    pairs: NDArray[np.float64]  # (H, H, 3), lower triangles: information, curvature, second moment
+    pairs: NDArray[np.float64]  # (pairs, 3), see `triangles`: information, curvature, second moment
     pull: NDArray[np.float64]  # (H,)  Σ⟨Ψ_ss⁻¹ (z_s - μ_s)⟩
 
     @property
     def all_linear(self) -> LinearStats:
         """Those of every linear model, wherever they are."""
         if len(self.pairs):
-            return self.linear._replace(second=self.pairs[:, :, 2])
+            return self.linear._replace(second=self.pairs[:, 2])
         return self.linear
 
     @property
     def information(self) -> NDArray[np.float64]:
         """Σ⟨Ψ_ss⁻¹⟩, lower triangle; for the printed update Σ⟨s sᵀ⟩."""
-        return self.pairs[:, :, 0]
+        return unpack(self.pairs[:, 0])
 
     @property
     def curvature(self) -> NDArray[np.float64]:
         """Σ⟨Ψ_ss⁻¹ (T_s - Ψ_ss) Ψ_ss⁻¹⟩, T_s = ⟨(z_s - μ_s)(z_s - μ_s)ᵀ⟩, lower triangle."""
-        return self.pairs[:, :, 1]
+        return unpack(self.pairs[:, 1])
 
 
 def update_slab(
@@ -76,11 +77,11 @@ def update_slab(
         return means, params.slab_covariance
     if params.slab_covariance.ndim == 2:
         pairs = linear.symmetric(stats.information)
-        ratio = linear.symmetric(sums.second) / np.where(pairs > 0, pairs, 1.0)
+        ratio = linear.symmetric(unpack(sums.second)) / np.where(pairs > 0, pairs, 1.0)
         ratio = np.where(pairs > 0, ratio - np.outer(means, means), params.slab_covariance)
         units = np.sqrt(np.maximum(np.diag(ratio), 0.0) + means**2) + np.finfo(float).tiny
         return means, positive_definite(ratio, units, EIGENVALUE_FLOOR)
-    return means, slab_variances(params.slab_covariance, means, sums, np.diag(sums.second))
+    return means, slab_variances(params.slab_covariance, means, sums, diagonal(sums.second))
 
 
 def slab_means(old: NDArray[np.float64], sums: LinearStats) -> NDArray[np.float64]:

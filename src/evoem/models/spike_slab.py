@@ -30,6 +30,7 @@ from evoem.models.slab_update import (
     update_full_slab,
     update_slab,
 )
+from evoem.models.triangles import diagonal, n_pairs, pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
 from evoem.states import Genomes, Population, active_latents
 
@@ -47,7 +48,8 @@ class Derived(NamedTuple):
     bias: NDArray[np.float64]  # log-odds, less t²/2 with a diagonal Ψ
     shift: NDArray[np.float64]  # t = μ/√ψ with a diagonal Ψ, μ with a full one
     spread: NDArray[np.float64]  # √ψ (H,), unused with a full Ψ
-    tables: NDArray[np.floating] | None  # (H, H, 2): with a full Ψ, V Vᵀ and Ψ side by side
+    products: NDArray[np.floating]  # V Vᵀ once more, see `triangles`
+    tables: NDArray[np.floating] | None  # (pairs, 2): with a full Ψ, V Vᵀ and Ψ side by side
     noise_variance: float
     log_prior: float
     expected_active: float
@@ -57,7 +59,7 @@ def own_slabs(derived: Derived) -> tuple[NDArray[np.float64], NDArray[np.float64
     """Mean and variance of each latent's own slab, in the units of V."""
     if derived.tables is None:
         return derived.shift, np.ones_like(derived.shift)
-    return derived.shift, np.diag(derived.tables[:, :, 1]).astype(np.float64)
+    return derived.shift, diagonal(derived.tables[:, 1].astype(np.float64))
 
 
 # `observed` and `tables` are None where nothing is missing and Ψ is diagonal; the compiler then
@@ -66,7 +68,7 @@ def own_slabs(derived: Derived) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 @kernel
 def _log_joints(
-    V, gram, bias, shift, tables, projections, base, complete, observed,
+    V, products, bias, shift, tables, projections, base, complete, observed,
     states, out, starts, stops,
 ):  # fmt: skip
     H, D = V.shape
@@ -103,14 +105,14 @@ def _log_joints(
                     V, seen, active, k, slots, members, n_members, known, local
                 )
             out[r, m] = value + solve(
-                k, gram, shift, tables, active, complete_row, local, covariance, eta, R, t,
+                k, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
                 variances, precisions, L, inverse, v,
             )  # fmt: skip
 
 
 @kernel
 def _moments(
-    V, gram, shift, spread, tables, projections, complete, observed,
+    V, products, shift, spread, tables, projections, complete, observed,
     offsets, squares, members, activation, first, second, states, weights, negligible,
     sum_second, pairs, pull, printed,
 ):  # fmt: skip
@@ -156,7 +158,7 @@ def _moments(
                     V, seen, active, k, slots, met, n_met, known, local
                 )
             solve(
-                k, gram, shift, tables, active, complete_row, local, covariance, eta, R, t,
+                k, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
                 variances, precisions, L, inverse, v,
             )  # fmt: skip
             expect(
@@ -167,26 +169,40 @@ def _moments(
                 h = active[i]
                 activation[begin + places[h]] += weight
                 first[begin + places[h]] += weight * u[i]  # eq. 46
+                start = row_start(h)
                 for j in range(i + 1):  # eq. 47
                     value = weight * local[i * k + j]
                     if keep:
                         second[matrix + places[h] * n + places[active[j]]] += value
                     else:
-                        sum_second[h, active[j]] += value
+                        sum_second[start + active[j]] += value
             if tables is not None:
                 for i in range(k * (len(pull) > 0)):  # `pull` is empty where no sums are wanted
                     h = active[i]
                     pull[h] += weight * eta[i]
+                    start = row_start(h)
                     for j in range(i + 1):
-                        pairs[h, active[j], 0] += weight * (
+                        pairs[start + active[j], 0] += weight * (
                             1.0 if printed else covariance[i * k + j]
                         )
-                        pairs[h, active[j], 1] += weight * Q[i * k + j]
+                        pairs[start + active[j], 1] += weight * Q[i * k + j]
 
 
 @kernel
 def _best_additions(
-    guide, V, gram, shift, spread, tables, projections, complete, observed, states, counts, out
+    guide,
+    V,
+    gram,
+    products,
+    shift,
+    spread,
+    tables,
+    projections,
+    complete,
+    observed,
+    states,
+    counts,
+    out,
 ):
     H, D = V.shape
     active = np.empty(H + 1, np.int64)
@@ -221,7 +237,7 @@ def _best_additions(
                     V, seen, active, k, slots, met, n_met, known, local
                 )
             solve(
-                k, gram, shift, tables, active, complete_row, local, covariance, eta, R, t,
+                k, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
                 variances, precisions, L, inverse, v,
             )  # fmt: skip
             expect(
@@ -274,6 +290,7 @@ class SpikeSlabModel(LinearModel):
             bias = logits - 0.5 * shift**2
             scaled = scaled * spread[:, None]
         gram = (scaled @ scaled.T).astype(dtype)
+        products = pack(gram)
         return Derived(
             scaled.astype(dtype),
             (scaled / sigma).astype(dtype),
@@ -281,7 +298,8 @@ class SpikeSlabModel(LinearModel):
             bias,
             shift,
             spread,
-            np.stack([gram, psi.astype(dtype)], axis=-1) if psi.ndim == 2 else None,
+            products,
+            np.stack([products, pack(psi.astype(dtype))], axis=-1) if psi.ndim == 2 else None,
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
             float(pi.sum()),
@@ -293,7 +311,7 @@ class SpikeSlabModel(LinearModel):
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
         _log_joints(
             derived.scaled,
-            derived.gram,
+            derived.products,
             derived.bias,
             derived.shift,
             derived.tables,
@@ -313,12 +331,12 @@ class SpikeSlabModel(LinearModel):
         stats: SpikeSlabStats | None,
     ) -> None:
         if stats is None:
-            sums: tuple[Any, ...] = np.empty((0, 0)), np.empty((0, 0, 3)), np.empty(0)
+            sums: tuple[Any, ...] = np.empty(0), np.empty((0, 3)), np.empty(0)
         else:
             sums = stats.all_linear.second, *stats[1:]
         _moments(
             derived.scaled,
-            derived.gram,
+            derived.products,
             derived.shift,
             derived.spread,
             derived.tables,
@@ -353,6 +371,7 @@ class SpikeSlabModel(LinearModel):
             guide,
             derived.scaled,
             derived.gram,
+            derived.products,
             derived.shift,
             derived.spread,
             derived.tables,
@@ -368,8 +387,8 @@ class SpikeSlabModel(LinearModel):
         sums = linear.empty_stats(params.components, self.printed)
         size = len(params.components) if params.slab_covariance.ndim == 2 else 0
         if size:
-            sums = sums._replace(second=np.zeros((0, 0)))
-        return SpikeSlabStats(sums, np.zeros((size, size, 3)), np.zeros(size))
+            sums = sums._replace(second=np.zeros(0))
+        return SpikeSlabStats(sums, np.zeros((n_pairs(size), 3)), np.zeros(size))
 
     def linear_part(self, stats: SpikeSlabStats) -> LinearStats:
         return stats.all_linear
@@ -386,7 +405,7 @@ class SpikeSlabModel(LinearModel):
 
     def settled(self, stats: SpikeSlabStats) -> SpikeSlabStats:
         stats.pull[:] = 0.0
-        stats.pairs[:, :, 1] = 0.0
+        stats.pairs[:, 1] = 0.0
         return stats
 
     def _update(
@@ -394,9 +413,10 @@ class SpikeSlabModel(LinearModel):
     ) -> SpikeSlabParams:
         sums = stats.all_linear
         old = float(params.noise_variance)
-        components, noise = linear.update_dictionary(sums, params.components, old)
+        second = unpack(sums.second)
+        components, noise = linear.update_dictionary(sums, second, params.components, old)
         if self.printed:
-            outer = linear.symmetric(sums.outer)
+            outer = linear.symmetric(unpack(sums.outer))
             explained = float(np.vdot(outer @ components, components))
             noise = linear.noise_variance(sums, float(sums.data_square) - explained, old)
         pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # appendix D: π

@@ -245,7 +245,7 @@ class SubspaceModel(LinearModel):
     def empty_statistics(self, params: SubspaceParams) -> SubspaceStats:
         G, sizes = len(params.activation_probs), np.diff(params.groups)
         return SubspaceStats(
-            linear.empty_stats(params.components, False)._replace(second=np.zeros((0, 0))),
+            linear.empty_stats(params.components, False)._replace(second=np.zeros(0)),
             np.zeros((sizes.sum() ** 2 + sizes @ sizes) // 2),
             np.zeros((G, G)),
             field.empty_statistics(params.field, G),
@@ -350,8 +350,10 @@ class SubspaceModel(LinearModel):
         self, params: SubspaceParams, stats: Any
     ) -> tuple[NDArray[np.float64], float]:
         """W and σ² that raise the bound."""
-        sums = stats.linear._replace(second=spread(params.groups, stats.second))
-        return linear.update_dictionary(sums, params.components, float(params.noise_variance))
+        second = spread(params.groups, stats.second)
+        return linear.update_dictionary(
+            stats.linear, second, params.components, float(params.noise_variance)
+        )
 
     def sums_of_squares(self, params: SubspaceParams, stats: Any) -> NDArray[np.float64]:
         """(C,)  Σ⟨c²⟩ of each pattern."""

@@ -215,7 +215,7 @@ class SubspacesByFeature(SubspaceModel):
         D, G = params.components.shape[1], len(params.activation_probs)
         size = triangle_starts(params.groups)[-1]
         return FeatureStats(
-            linear.empty_stats(params.components, False)._replace(second=np.zeros((0, 0))),
+            linear.empty_stats(params.components, False)._replace(second=np.zeros(0)),
             np.zeros(size * D),
             np.zeros(size),
             field.empty_statistics(params.field, G),
