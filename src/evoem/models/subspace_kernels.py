@@ -1,36 +1,18 @@
-"""Log-joints, moments and additions of `subspaces`, row by row."""
+"""Log-joints and moments of `subspaces`, row by row."""
 
 import numpy as np
 
-from evoem.compile import inlined, kernel
+from evoem.compile import kernel
 from evoem.models.subspace_pairs import pair_map, pair_means, single_square
-from evoem.models.subspace_products import forget_row, gather_observed
+from evoem.models.subspace_products import fill_system, forget_row
 from evoem.models.subspace_sums import add_second
 from evoem.models.subspace_systems import (
-    LARGE,
     factorise,
-    gather,
     invert,
     list_patterns,
     solve_back,
 )
-from evoem.ranking import GROUPS, best_scores
 from evoem.states import active_latents
-
-
-@inlined
-def fill_system(
-    complete_row, observed, known, V, gram, groups, latents, k, active, n, row, eta, local,
-):  # fmt: skip
-    """η and the Gram matrix of a state; how many of its first rows are diagonal."""
-    for i in range(n):
-        eta[i] = row[active[i]]
-    if complete_row:
-        gather(gram, active, n, local)
-        return groups[latents[0] + 1] - groups[latents[0]] if k > 0 else 0
-    if observed is not None:
-        gather_observed(known, V, groups, latents, k, local)
-    return 0
 
 
 @kernel
@@ -151,85 +133,3 @@ def moments(
                         second[start + places[active[j]]] += value
             if len(sums) > 0:
                 add_second(groups, latents, k, weight, u, not known_system, local, blocks, sums)
-
-
-@kernel
-def what_is_left(
-    groups, V, gram, shift, pivots, sigma, projections, X, complete, observed, known, states,
-    counts, out,
-):  # fmt: skip
-    """What a state leaves of the observed values of its row, in units of the noise."""
-    C, D = V.shape
-    latents, active = np.empty((2, C + 1), np.int64)
-    room = 32
-    local = np.empty((room, room))
-    eta, u, inverse = np.empty(C), np.empty(C), np.empty(C)
-    row = np.empty(C, V.dtype)
-    for r in range(states.shape[0]):
-        if observed is not None:
-            forget_row(known, observed, r)
-        complete_row = observed is None or complete[r]
-        for h in range(C):
-            row[h] = projections[r, h] + shift[h]
-        for p in range(counts[r]):
-            k = active_latents(states, r, p, latents)
-            n = list_patterns(groups, latents, k, active)
-            if complete_row and k == 1:
-                for i in range(n):
-                    u[i] = row[active[i]] * pivots[active[i]]
-            else:
-                if n > room:
-                    room = min(2 * n, C)
-                    local = np.empty((room, room))
-                diagonal = fill_system(
-                    complete_row, observed, known, V, gram, groups, latents, k, active, n, row,
-                    eta, local,
-                )  # fmt: skip
-                factorise(local, eta, n, diagonal, inverse)
-                solve_back(local, eta, n, diagonal, inverse, u)
-            left = out[r, p]
-            for d in range(D):
-                left[d] = X[r, d] / sigma
-            for i in range(n):
-                amount, h = V.dtype.type(u[i]), active[i]
-                for d in range(D):
-                    left[d] -= amount * V[h, d]
-            if observed is not None and not complete_row:
-                for d in range(D):
-                    left[d] *= observed[r, d]
-
-
-@kernel
-def rank_additions(groups, shift, squares, owns, correlations, states, counts, out):
-    """Rank the latents that a state lacks by how well they correlate with what it leaves."""
-    C, G = len(shift), len(groups) - 1
-    latents = np.empty(G + 1, np.int64)
-    halves, constants = np.empty(C, correlations.dtype), np.empty(G, correlations.dtype)
-    scores, tops = np.empty(G, correlations.dtype), np.empty(GROUPS, correlations.dtype)
-    prepared = -1
-    for r in range(states.shape[0]):
-        if owns[r] != prepared:
-            prepared = owns[r]
-            own = squares[prepared]
-            for h in range(C):
-                halves[h] = 0.5 / (1 + own[h])
-            for g in range(G):
-                total, product = 0.0, 1.0
-                for h in range(groups[g], groups[g + 1]):
-                    total += shift[h] * shift[h]
-                    product *= 1.0 + own[h]
-                    if product > LARGE:
-                        total += np.log(product)
-                        product = 1.0
-                constants[g] = 0.5 * (total + np.log(product))
-        for p in range(counts[r]):
-            z = correlations[r, p]
-            for g in range(G):
-                total = -constants[g]
-                for h in range(groups[g], groups[g + 1]):
-                    value = z[h] + shift[h]
-                    total += halves[h] * value * value
-                scores[g] = total
-            for i in range(active_latents(states, r, p, latents)):
-                scores[latents[i]] = -np.inf
-            best_scores(scores, tops, out, r, p)

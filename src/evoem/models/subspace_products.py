@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem.compile import inlined
-from evoem.models.subspace_systems import TILE, inner_product, products_in_tile
+from evoem.models.subspace_systems import TILE, gather, inner_product, products_in_tile
 
 
 class ObservedGram(NamedTuple):
@@ -120,3 +120,18 @@ def no_products_yet(V: NDArray[np.floating], groups: NDArray[np.int64]) -> Obser
         np.zeros(3, np.int64),
         np.empty(D, np.int64),
     )
+
+
+@inlined
+def fill_system(
+    complete_row, observed, known, V, gram, groups, latents, k, active, n, row, eta, local,
+):  # fmt: skip
+    """η and the Gram matrix of a state; how many of its first rows are diagonal."""
+    for i in range(n):
+        eta[i] = row[active[i]]
+    if complete_row:
+        gather(gram, active, n, local)
+        return groups[latents[0] + 1] - groups[latents[0]] if k > 0 else 0
+    if observed is not None:
+        gather_observed(known, V, groups, latents, k, local)
+    return 0

@@ -25,13 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from evoem.models import field, linear, subspace_kernels
+from evoem.models import field, linear, subspace_additions, subspace_kernels
 from evoem.models.base import Mask, Model, Posterior, Prior
 from evoem.models.clusters import Clusters, cluster, nearest, principal_directions
 from evoem.models.field import FieldStats
 from evoem.models.linear import LinearModel, LinearStats, Moments, Rows, slice_rows
 from evoem.models.slab_update import slab_means, slab_variances
 from evoem.models.spike_slab import EXAMPLE_SPREAD
+from evoem.models.subspace_additions import Tiers, tiers_of
 from evoem.models.subspace_pairs import Pairs, solve_pairs
 from evoem.models.subspace_prior import patterns_by_width, within_latents
 from evoem.models.subspace_products import ObservedGram, no_products_yet
@@ -90,6 +91,7 @@ class Derived(NamedTuple):
     pivots: NDArray[np.floating]  # (C,)  1 / (1 + λ)
     constants: NDArray[np.float64]  # (G,)  -½ Σ log(1 + λ)
     pairs: Pairs
+    tiers: Tiers
     blocks: NDArray[np.int64]  # (G, G): where second moments of pairs of latents stand
     back: NDArray[np.float64]  # (C, largest rank): row i has √ψ times the rotation of pattern i
     noise_variance: float
@@ -188,6 +190,7 @@ class SubspaceModel(LinearModel):
             (1 / pivots).astype(dtype),
             -0.5 * np.add.reduceat(np.log(pivots), groups[:-1]),
             solve_pairs(groups, gram),
+            tiers_of(groups),
             place_blocks(groups),
             back,
             float(params.noise_variance),
@@ -306,17 +309,18 @@ class SubspaceModel(LinearModel):
         V, (n_rows, n_parents, _) = derived.scaled, genomes.states.shape
         out = empty_ranks(genomes, n_best)
         left = np.zeros((n_rows, n_parents, V.shape[1]), V.dtype)
-        subspace_kernels.what_is_left(
+        subspace_additions.what_is_left(
             derived.groups, V, derived.gram, derived.shift, derived.pivots,
             V.dtype.type(np.sqrt(derived.noise_variance)), rows.projections, rows.X,
             rows.complete, rows.observed, self._products(derived, rows), *genomes, left,
         )  # fmt: skip
+        in_tiers, shift = V[derived.tiers.patterns], derived.shift[derived.tiers.patterns]
         step = max(CORRELATIONS_AT_ONCE // (n_parents * len(V)), 1)
         for start in range(0, n_rows, step):
             part = slice(start, start + step)
-            some = linear.row_products(left[part].reshape(-1, V.shape[1]), V)
-            subspace_kernels.rank_additions(
-                derived.groups, derived.shift, squares, owns[part],
+            some = linear.row_products(left[part].reshape(-1, V.shape[1]), in_tiers)
+            subspace_additions.rank_additions(
+                derived.tiers, shift, squares, owns[part],
                 some.reshape(-1, n_parents, len(V)), *slice_rows(genomes, part), out[part],
             )  # fmt: skip
         return out
@@ -324,9 +328,10 @@ class SubspaceModel(LinearModel):
     def _squares_seen(
         self, derived: Any, rows: Rows
     ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-        """Squares of V over what was observed, and which of them are a row's: often the first."""
-        own, V = np.zeros(len(rows.X), np.int64), derived.scaled
-        squares = np.diag(derived.gram)[None]
+        """Squares of V, in tiers, over what was observed, and which of them are a row's: often the
+        first."""
+        own, V = np.zeros(len(rows.X), np.int64), derived.scaled[derived.tiers.patterns]
+        squares = np.diag(derived.gram)[None, derived.tiers.patterns]
         if rows.observed is None:
             return own, squares
         incomplete = np.flatnonzero(~rows.complete)
