@@ -141,17 +141,21 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Checked data with zeros for missing values, and the mask of observed ones."""
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.float64), np.nan)
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=(np.float64, np.float32),
-            order="C",
-            ensure_all_finite="allow-nan",
-        )
+        try:
+            checked = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=(np.float64, np.float32),
+                order="C",
+                ensure_all_finite="allow-nan",
+            )
+        except ValueError:
+            validation.numbers(X)
+            raise
         if learn:
-            validation.varying(X)
-        return validation.split_missing(self._prepare_data(X))
+            validation.varying(checked)
+        return validation.split_missing(self._prepare_data(checked))
 
     def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         return X

@@ -190,6 +190,18 @@ def split_missing(X: NDArray[np.floating]) -> tuple[NDArray[np.floating], Mask]:
     return np.where(observed, X, X.dtype.type(0)), observed
 
 
+def numbers(X: Any) -> None:
+    """Refuse text that is no number, and infinity; for data that was refused in other words."""
+    for value in np.asarray(X, dtype=object).flat:
+        if isinstance(value, str | bytes):
+            try:
+                value = float(value)
+            except ValueError:
+                raise ValueError(f"X must hold numbers; got {value!r}.") from None
+        if isinstance(value, Real) and abs(value) == np.inf:
+            raise ValueError(f"X must be finite, or NaN where a value is missing; got {value}.")
+
+
 def varying(X: NDArray[np.floating]) -> None:
     """Refuse data with nothing to learn from: no observed value, or the same one everywhere."""
     if np.isnan(X).all():
