@@ -22,6 +22,7 @@ from evoem.models import (
 from evoem.models.base import Posterior
 from evoem.models.clusters import Clusters, cluster
 from evoem.models.spike_slab import SpikeSlabParams
+from evoem.models.subspace_additions import rank_additions, tiers_of
 from evoem.models.subspaces import SubspaceParams
 from evoem.ranking import NONE
 from evoem.states import Genomes
@@ -394,6 +395,34 @@ def test_additions_are_never_active_and_mostly_the_best(missing):
         gains = exact_gains(params, X[n], seen(X, observed)[n], dense[n, 0])
         hits.append(gains[found[0]] == gains.max())
     assert np.mean(hits) > 0.6
+
+
+@pytest.mark.parametrize("largest", [3.0, 1e36])
+def test_latents_are_ranked_by_the_gains_of_all_their_patterns(largest):
+    sizes = np.array([2, 20, 1, 9, 8, 2])  # products of twenty such squares overflow
+    groups = np.concatenate([[0], np.cumsum(sizes)])
+    tiers = tiers_of(groups)
+    assert sorted(tiers.patterns) == list(range(groups[-1]))
+    rng = np.random.default_rng(0)
+    squares, shift = rng.uniform(0, largest, (3, groups[-1])), rng.normal(size=groups[-1])
+    correlations = rng.normal(size=(3, 4, groups[-1])) * np.sqrt(1 + squares)[:, None] * 4
+    dense = rng.random((3, 4, len(sizes))) < 0.3
+    genomes = Genomes(states.pack(dense), np.full(3, 4))
+    ranks = np.empty(dense.shape, np.int32)
+    rank_additions(
+        tiers, shift[tiers.patterns], squares[:, tiers.patterns], np.arange(3),
+        correlations[:, :, tiers.patterns], *genomes, ranks,
+    )  # fmt: skip
+    for n, p in np.ndindex(dense.shape[:2]):
+        gains = np.full(len(sizes), -np.inf)
+        for g in np.flatnonzero(~dense[n, p]):
+            own = slice(groups[g], groups[g + 1])
+            z = correlations[n, p, own] + shift[own]
+            terms = z**2 / (1 + squares[n, own]) - np.log1p(squares[n, own]) - shift[own] ** 2
+            gains[g] = 0.5 * terms.sum()
+        expected = np.argsort(-gains)
+        expected = np.where(np.isneginf(gains[expected]), NONE, expected)
+        np.testing.assert_array_equal(ranks[n, p], expected)
 
 
 # --------------------------------------------------------------------------------------- start
