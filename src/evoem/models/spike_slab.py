@@ -190,20 +190,9 @@ def _moments(
 
 @kernel
 def _best_additions(
-    guide,
-    V,
-    gram,
-    products,
-    shift,
-    spread,
-    tables,
-    projections,
-    complete,
-    observed,
-    states,
-    counts,
-    out,
-):
+    guide, V, gram, products, shift, spread, tables, projections, complete, observed, states,
+    counts, out,
+):  # fmt: skip
     H, D = V.shape
     active = np.empty(H + 1, np.int64)
     room = 16
