@@ -338,6 +338,42 @@ def test_inference_of_a_row_does_not_depend_on_its_company():
         np.testing.assert_array_equal(states_of(np.array([n]))[0], together[n])
 
 
+def test_inference_goes_on_from_the_first_states():
+    """They are left as they are, and nothing that was found is lost."""
+    problem = make_problem("spike_slab_diagonal", H=8, D=13, N=30, seed=40)
+    options = {"n_states": 10, "max_iter": 1}
+    given = problem.model, problem.X, problem.params, Evolution(4, 3, 1)
+    once = em.infer(*given, **options)
+    before = once.states.copy()
+    twice = em.infer(*given, first=once.states, **options)
+    np.testing.assert_array_equal(once.states, before)
+    assert (twice.bounds >= once.bounds).all()
+    assert (twice.bounds > once.bounds).mean() > 0.5
+    with pytest.raises(ValueError, match=r"^first must have 9 \(n_states\) states a row; got 10.$"):
+        em.infer(*given, n_states=9, first=once.states)
+    with pytest.raises(ValueError, match=r"^X must have the 29 rows of the state; got 30.$"):
+        em.infer(*given, n_states=10, first=once.states[1:])
+
+
+def test_states_are_weighed_by_the_log_joints_that_are_given():
+    """The mean of a mixture is that of the means of its states."""
+    problem = make_problem("spike_slab_diagonal", N=600, missing=0.3, seed=41)
+    model, dense = problem.model, reference.all_states(4)
+    kept = np.broadcast_to(states.pack(dense), (600, 16, 1)).copy()
+    log_weights = np.random.default_rng(0).normal(size=(600, 16))
+    options = {"observed": problem.observed, "log_joints": log_weights}
+    given = model.reconstruct, model, problem.X, problem.params
+    parts = em.estimate(*given, kept, **options)
+    mean = np.concatenate([part[0] for part in parts])
+    expected = np.zeros_like(problem.X)
+    weights = np.exp(log_weights) / np.exp(log_weights).sum(1, keepdims=True)
+    for m in range(16):
+        alone = em.estimate(*given, kept[:, m : m + 1].copy(), observed=problem.observed)
+        expected += weights[:, m : m + 1] * np.concatenate([part[0] for part in alone])
+    unseen = ~problem.observed.any(1)  # the prior is known exactly
+    np.testing.assert_allclose(mean[~unseen], expected[~unseen], rtol=1e-8, atol=1e-8)
+
+
 def test_a_row_with_nothing_observed_gives_the_prior_mean():
     for name in MODELS:
         problem = make_problem(name, H=9, missing=0.3, seed=39)  # truncated: 20 of 512 states

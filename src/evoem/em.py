@@ -341,8 +341,12 @@ def _over_chunks(
     part: slice,
     n_jobs: int,
     derived: Any = None,
+    known: NDArray[np.float64] | None = None,
 ) -> list[T]:
-    """`function(derived, rows, chunk, log_joints)` of the chunks of a part, in their order."""
+    """`function(derived, rows, chunk, log_joints)` of the chunks of a part, in their order.
+
+    Log-joints are evaluated unless they are `known`.
+    """
     if derived is None:
         derived = model.prepare(params, data.X.dtype)
 
@@ -350,8 +354,11 @@ def _over_chunks(
         results = []
         for chunk in chunks(block, kept.shape[1]):
             rows = data.prepare(model, derived, chunk)
-            with numbering(range(chunk.start, chunk.stop)):
-                log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
+            if known is not None:
+                log_joints = known[chunk]
+            else:
+                with numbering(range(chunk.start, chunk.stop)):
+                    log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
             results.append(function(derived, rows, chunk, log_joints))
         return results
 
@@ -520,6 +527,7 @@ def infer(
     positions: Positions = None,
     seed: int = 0,
     rows: NDArray[np.uint64] | None = None,
+    first: NDArray[np.uint64] | None = None,
     tol: float = 1e-4,
     max_iter: int = 1000,
     n_jobs: int = 1,
@@ -529,7 +537,8 @@ def infer(
 
     E-steps alone, for each row until its own bound has stopped rising (`Convergence(tol)`), so that
     what is found for a row does not depend on the others. By default `rows` are numbers made from
-    the rows' content, see `streams.row_keys`. `derived` is as for `init`.
+    the rows' content, see `streams.row_keys`, and the `first` states those of `init`. `derived` is
+    as for `init`.
     """
     data = _checked(X, observed, positions)
     validation.breeding(evolution, len(params.activation_probs))
@@ -537,10 +546,16 @@ def infer(
         rows = streams.row_keys(X, observed)
     if derived is None:
         derived = model.prepare(params, X.dtype)
-    state = init(
-        model, X, n_states=n_states, params=params, observed=data.observed, positions=positions,
-        seed=seed, rows=rows, n_jobs=n_jobs, derived=derived,
-    )  # fmt: skip
+    if first is None:
+        first = init(
+            model, X, n_states=n_states, params=params, observed=data.observed,
+            positions=positions, seed=seed, rows=rows, n_jobs=n_jobs, derived=derived,
+        ).states  # fmt: skip
+    else:
+        validation.same_rows(X, first)
+        validation.same_size("first", first, n_states)
+        first = first.copy()
+    all_log_joints = np.full(first.shape[:2], -np.inf)
     found = np.empty(len(X))
     exact = n_states == 2 ** len(params.activation_probs)
     window = 0 if exact else Convergence().window
@@ -551,7 +566,7 @@ def infer(
             recent = np.full((len(open_rows), window + 1), -np.inf)
             for iteration in range(max_iter):
                 some = data.prepare(model, derived, open_rows)
-                kept, log_joints = state.states[open_rows], state.log_joints[open_rows]
+                kept, log_joints = first[open_rows], all_log_joints[open_rows]
                 with numbering(open_rows):
                     posterior.improve(
                         model,
@@ -562,7 +577,7 @@ def infer(
                         kept,
                         log_joints,
                     )
-                state.states[open_rows], state.log_joints[open_rows] = kept, log_joints
+                first[open_rows], all_log_joints[open_rows] = kept, log_joints
                 found[open_rows] = posterior.weigh(log_joints)[1]
                 recent = np.column_stack([recent[:, 1:], found[open_rows]])
                 risen = recent[:, -1] - recent[:, 0] >= tol * window
@@ -573,7 +588,7 @@ def infer(
     with one_blas_thread():
         for _ in map_blocks(work, slice(0, len(X)), n_jobs):
             pass
-    return Inference(state.states, state.log_joints, found)
+    return Inference(first, all_log_joints, found)
 
 
 def bounds(
@@ -604,17 +619,19 @@ def estimate(
     *,
     observed: Mask = None,
     positions: Positions = None,
+    log_joints: NDArray[np.float64] | None = None,
     n_jobs: int = 1,
     derived: Any = None,
 ) -> list[T]:
     """`function(params, derived, rows, posterior)`, such as `model.reconstruct`, of all rows.
 
-    One result per chunk of rows, in their order. `derived` is as for `init`.
+    One result per chunk of rows, in their order. States are weighed by `log_joints`, by default
+    their own. `derived` is as for `init`.
     """
 
-    def apply(derived: Any, rows: Any, chunk: slice, log_joints: Any) -> T:
-        weights, _ = posterior.weigh(log_joints)
+    def apply(derived: Any, rows: Any, chunk: slice, own: NDArray[np.float64]) -> T:
+        weights, _ = posterior.weigh(own)
         return function(params, derived, rows, Posterior(kept[chunk], weights))
 
     data, whole = _checked(X, observed, positions), slice(0, len(X))
-    return _over_chunks(apply, model, data, params, kept, whole, n_jobs, derived)
+    return _over_chunks(apply, model, data, params, kept, whole, n_jobs, derived, log_joints)

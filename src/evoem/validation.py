@@ -173,6 +173,14 @@ def same_rows(X: NDArray[np.floating], states: NDArray[np.uint64]) -> None:
         raise ValueError(f"X must have the {len(states)} rows of the state; got {len(X)}.")
 
 
+def same_size(name: str, states: NDArray[np.uint64], n_states: int) -> None:
+    """Refuse sets of states of another size."""
+    if states.shape[1] != n_states:
+        raise ValueError(
+            f"{name} must have {n_states} (n_states) states a row; got {states.shape[1]}."
+        )
+
+
 def finite(X: NDArray[np.floating]) -> None:
     """Refuse NaN and infinities: in the core missing values are a mask, with zeros in X."""
     if not np.isfinite(X).all():

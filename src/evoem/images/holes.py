@@ -30,7 +30,9 @@ def fill(
                 continue
             numbers, seen = numbers[across], seen[across]
             X = patches.cut(values, places, numbers)
-            completed, _ = learner.estimate(learner.search(places, numbers, X, seen))
+            positions = learner.locate(places, numbers)
+            block = learning.Block(numbers, X, seen, positions, None)
+            completed, _ = learner.estimate(learner.search(block))
             canvas.add(numbers, completed, window)
         new = ~known & (canvas.weight > 0)
         mean[new] = canvas.mean()[new]

@@ -45,10 +45,9 @@ FIELD_SPACING = 2.5
 PATCHES_PER_POINT = 256
 # Patches reconstructed at once: their means and variances are dense.
 PATCHES_AT_ONCE = 8192
-# Weight of a patch of which nothing was observed, which is the prior mean, against others.
-UNSEEN = 1e-6
-# Of the noise's variance: added to a patch's own where patches are weighed by it.
-VARIANCE_FLOOR = 0.02
+# E-steps of a second look, from known states and from none.
+SECOND_STEPS = 1
+SECOND_SEARCH_STEPS = 5
 
 
 class Block(NamedTuple):
@@ -58,7 +57,16 @@ class Block(NamedTuple):
     X: NDArray[np.float32]
     observed: Mask
     positions: Positions
-    states: NDArray[np.uint64]
+    states: Any  # (n_patches, n_states, n_words), or None if they are not known
+
+
+class Evidence(NamedTuple):
+    """An image by which states are chosen in a second look, see `evoem.images.merging`."""
+
+    values: NDArray[np.float32]
+    observed: NDArray[np.bool_]
+    params: Any  # with the variance of its noise
+    derived: Any
 
 
 class Progress(NamedTuple):
@@ -293,7 +301,7 @@ class Learner:
             self.search_steps = FEWEST_SEARCH_STEPS
         elif clock.limit is not None:
             left = clock.left() - self.merging_seconds
-            steps = min(SEARCH_STEPS, left / self.pass_seconds())
+            steps = min(SEARCH_STEPS, left / self.pass_seconds() - self.second_search_steps)
             self.search_steps = max(FEWEST_SEARCH_STEPS, int(steps))
         return ended
 
@@ -408,9 +416,14 @@ class Learner:
     def time_merging(self) -> float:
         """How long it will take to reconstruct and merge patches whose states are known."""
         seconds = []
+        given = self.canonical.values, np.ones(self.canonical.values.shape, np.bool_)
+        evidence = self.evidence(*given, self.noise_level**2) if self.looks_twice else None
         for size in (1, 1, MEASURED) if len(self.infos) == 1 else (1, MEASURED):  # first compiled
             started = time.perf_counter()
-            self.estimate(self.learnt_block(slice(0, size)))
+            block = self.learnt_block(slice(0, size))
+            self.estimate(block)
+            if evidence is not None:
+                self.look_again(block, evidence)
             seconds.append(time.perf_counter() - started)
         per_block, with_patches = seconds[-2:]
         n_patches = self.places.n_patches
@@ -420,8 +433,8 @@ class Learner:
 
     def closing_seconds(self) -> float:
         """How long it will take from the last iteration to the end."""
-        search = 0.0 if self.learnt_all else SEARCH_STEPS * self.pass_seconds()
-        return search + self.merging_seconds
+        steps = 0 if self.learnt_all else SEARCH_STEPS + self.second_search_steps
+        return steps * self.pass_seconds() + self.merging_seconds
 
     def progress(self, clock: Clock) -> Progress:
         """Where the run stands."""
@@ -456,41 +469,82 @@ class Learner:
             yield self.learnt_block(slice(start, start + PATCHES_AT_ONCE))
 
     def blocks(self) -> Iterator[Block]:
-        """All patches, block by block."""
+        """All patches, block by block, with the states of those that were learnt from."""
         if self.learnt_all:
             yield from self.learnt_blocks()
             return
         for start in range(0, self.places.n_patches, PATCHES_AT_ONCE):
             numbers = np.arange(start, min(start + PATCHES_AT_ONCE, self.places.n_patches))
-            yield self.search(self.places, numbers, *self.cut(numbers))
+            yield Block(numbers, *self.cut(numbers), self.locate(self.places, numbers), None)
 
-    def search(
+    def search(self, block: Block) -> Block:
+        """Patches with their states."""
+        if block.states is not None:
+            return block
+        found = self._infer(
+            block, block.X, block.observed, self.params, self.derived, self.search_steps
+        )
+        return block._replace(states=found.states)
+
+    @property
+    def looks_twice(self) -> bool:
+        """Whether states are chosen again once patches were merged."""
+        return isinstance(self.model, SubspaceModel)
+
+    @property
+    def second_search_steps(self) -> int:
+        """E-steps of a second look at patches that were not learnt from."""
+        return SECOND_SEARCH_STEPS if self.looks_twice else 0
+
+    def evidence(
+        self, values: NDArray[np.float32], observed: NDArray[np.bool_], noise_variance: float
+    ) -> Evidence:
+        """An image with noise of this variance, to choose states by."""
+        params = self.params._replace(noise_variance=np.array(noise_variance))
+        return Evidence(values, observed, params, self.model.prepare(params, self.X.dtype))
+
+    def look_again(
+        self, block: Block, evidence: Evidence
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of noise-free patches, with states that another image suggests."""
+        X, observed = (
+            patches.cut(image, self.places, block.numbers)
+            for image in (evidence.values, evidence.observed)
+        )
+        steps = SECOND_SEARCH_STEPS if block.states is None else SECOND_STEPS
+        found = self._infer(block, X, observed, evidence.params, evidence.derived, steps)
+        return self.estimate(block._replace(states=found.states), found.log_joints)
+
+    def _infer(
         self,
-        places: patches.Grid,
-        numbers: NDArray[np.int64],
+        block: Block,
         X: NDArray[np.float32],
         observed: Mask,
-    ) -> Block:
-        """Patches that the model has not learnt from, with their states."""
-        positions = self.locate(places, numbers)
-        found = em.infer(
+        params: Any,
+        derived: Any,
+        max_iter: int,
+    ) -> em.Inference:
+        """States of a block's places, from those it has."""
+        return em.infer(
             self.model,
             X,
-            self.params,
+            params,
             self.evolution,
             n_states=self.settings.n_states,
             observed=observed,
-            positions=positions,
+            positions=block.positions,
+            first=block.states,
             seed=self.seed,
             tol=SEARCH_TOLERANCE,
-            max_iter=self.search_steps,
+            max_iter=max_iter,
             n_jobs=self.n_jobs,
-            derived=self.derived,
+            derived=derived,
         )
-        return Block(numbers, X, observed, positions, found.states)
 
-    def estimate(self, block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of noise-free patches."""
+    def estimate(
+        self, block: Block, log_joints: NDArray[np.float64] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of noise-free patches, their states weighed by log-joints if given."""
         parts = em.estimate(
             self.model.reconstruct,
             self.model,
@@ -499,6 +553,7 @@ class Learner:
             block.states,
             observed=block.observed,
             positions=block.positions,
+            log_joints=log_joints,
             n_jobs=self.n_jobs,
             derived=self.derived,
         )
@@ -516,32 +571,3 @@ class Learner:
         if keep_observed and given.observed is not None:
             as_given |= given.observed
         return np.where(as_given, given.values, drawn)
-
-    def reconstruct(
-        self, merge: str, learnt_only: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Mean and standard deviation of each value, and whether any patch saw something near it.
-
-        The standard deviation is that of the mixture of what all patches say about a value. With
-        `learnt_only`, patches that were not learnt from say nothing, and values that lie in no
-        others are NaN: that spares searching for their states.
-        """
-        canvas, squares, seen = (patches.Canvas(self.places) for _ in range(3))
-        kind = "mean" if merge == "variance" else merge
-        window = patches.window(self.places.patch, kind, self.places.shape[2])
-        floor = VARIANCE_FLOOR * self.noise_level**2 + np.finfo(float).tiny
-        for block in self.learnt_blocks() if learnt_only else self.blocks():
-            mean, variance = self.estimate(block)
-            weights = np.broadcast_to(window, mean.shape)
-            if merge == "variance":
-                weights = weights / (variance + floor)
-            if block.observed is not None:
-                some = block.observed.any(1, keepdims=True)
-                weights = np.where(some, weights, UNSEEN * weights)
-                seen.add(block.numbers, np.broadcast_to(some, mean.shape), window)
-            canvas.add(block.numbers, mean, weights)
-            squares.add(block.numbers, variance + mean**2, weights)
-        mean = canvas.mean()
-        std = np.sqrt(np.maximum(squares.mean() - mean**2, 0.0))
-        near = np.ones(mean.shape, np.bool_) if self.observed is None else seen.mean() > 0
-        return mean, std, near

@@ -41,9 +41,9 @@ PRESETS = {
 # Those of subspaces, each of which does the work of several latents. It takes longer to find what
 # to add to a parent than to evaluate a dozen children.
 SUBSPACE_PRESETS = {
-    "fast": Settings(12, 256, 8, 30, 4, 6, 1, 3, 8, "best", "guided", "sketch"),
-    "balanced": Settings(12, 256, 8, 60, 5, 12, 1, 10, 8, "best", "guided", "sketch"),
-    "best": Settings(12, 256, 8, 60, 5, 12, 1, 40, 8, "best", "guided", "sketch"),
+    "fast": Settings(12, 256, 8, 20, 4, 6, 1, 3, 8, "best", "guided", "sketch"),
+    "balanced": Settings(12, 256, 8, 30, 5, 12, 1, 10, 8, "best", "guided", "sketch"),
+    "best": Settings(12, 256, 8, 30, 5, 12, 1, 40, 8, "best", "guided", "sketch"),
 }
 # Standard deviation of noise, relative to that of the image, from which large patches are better.
 MUCH_NOISE = 0.75
@@ -86,12 +86,11 @@ def for_missing(preset: Settings) -> Settings:
     There states take longer to evaluate, details matter more, and patches of two thirds the width
     restore more in the same time.
     """
+    n_states = preset.n_states * 2 // 3
     if not preset.rank:
+        n_states = preset.n_states // 3
         preset = preset._replace(n_latents=preset.n_latents // 2, n_parents=preset.n_parents // 2)
-    return for_little_noise(preset)._replace(
-        n_states=preset.n_states // 3,
-        max_iter=2 * preset.max_iter,
-    )
+    return for_little_noise(preset)._replace(n_states=n_states, max_iter=2 * preset.max_iter)
 
 
 def fit_to_image(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images import arrays
+from evoem.images import arrays, merging
 from evoem.images.arrays import Canonical
 from evoem.images.learning import (
     FEWEST_SEARCH_STEPS,
@@ -77,9 +77,9 @@ class Target(NamedTuple):
     places: NDArray[np.bool_]
     rest: Canonical  # without them
 
-    def error(self, learner: Learner, merge: str) -> float:
+    def error(self, learner: Learner, plan: Plan) -> float:
         """Root mean square of what was predicted without them."""
-        mean, _, _ = learner.reconstruct(merge, learnt_only=True)
+        mean, _, _ = merging.restored(learner, plan.merge, plan.keep_observed, learnt_only=True)
         moved = (learner.canonical.offset - self.canonical.offset) / self.canonical.scale
         differences = mean[self.places] + moved - self.canonical.values[self.places]
         return self.canonical.scale * math.sqrt(np.nanmean(np.square(differences)))
@@ -132,7 +132,7 @@ class Candidate:
     def score(self, iteration: int) -> None:
         """Note how good it is now."""
         plan, learner = self.run.plan, self.run.learner
-        error = self.target.error(learner, plan.merge)
+        error = self.target.error(learner, plan)
         settings = plan.settings
         score = Score(settings.patch_size, settings.n_latents, plan.seed, iteration, error)
         self.scores.append(score)
