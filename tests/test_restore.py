@@ -613,6 +613,17 @@ def test_merging_constant_patches_gives_the_constant(merge, mask, stride, monkey
     assert (result.std < 2.001).all()
 
 
+@pytest.mark.parametrize("width", [8, 16])
+@pytest.mark.parametrize("kind", ["squares", "steps"])
+@pytest.mark.parametrize("model", MODELS)
+def test_drawings_without_noise_are_left_as_they_are(kind, width, model):
+    """They have fewer patches that differ than there are latents, which become alike."""
+    row, column = np.mgrid[:64, :64] // width
+    image = 100.0 * ((row + column) % 2) if kind == "squares" else 40.0 * column
+    result = restore(image, model=model, preset="fast", max_iter=4)
+    np.testing.assert_allclose(result.image, image, rtol=0, atol=0.02 * image.std())
+
+
 def test_strides_restore_from_fewer_patches():
     clean = picture()
     image = noisy(clean)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from evoem.images import patches
 from evoem.images.learning import Block, Evidence, Learner
+from evoem.models.linear import least_noise
 
 # Weight of a patch of which nothing was observed, which is the prior mean, against others.
 UNSEEN = 1e-6
@@ -72,7 +73,8 @@ def evidence(learner: Learner, merged: Merged, keep_observed: bool) -> Evidence:
         values = np.where(given.observed, values, merged.mean)
         guessed = known & ~given.observed
         variance += GUESS_LEFT * float(np.square(merged.std[guessed]).sum() / known.sum())
-    return learner.evidence(np.where(known, values, 0.0).astype(np.float32), known, variance)
+    values = np.where(known, values, 0.0).astype(np.float32)
+    return learner.evidence(values, known, max(variance, least_noise(values)))
 
 
 def restored(

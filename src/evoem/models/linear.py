@@ -29,9 +29,14 @@ MOMENT_ENTRIES = 1 << 18
 # Pulls weights of latents that are never active to their old value, and nothing else.
 PROXIMITY = 1e-10
 # The noise variance stays above this share of the data's mean square: below it log-joints, which
-# have |y|²/σ² in them, would be rounding alone.
-NOISE_FLOORS = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-10}
+# have |y|²/σ² in them, would be rounding alone, and so would systems of latents that are alike.
+NOISE_FLOORS = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-10}
 PROBABILITY_FLOOR = 1e-8
+
+
+def least_noise(values: NDArray[np.floating]) -> float:
+    """The smallest noise variance that goes with such data."""
+    return NOISE_FLOORS[values.dtype] * float(np.square(values, dtype=np.float64).mean())
 
 
 class Moments(NamedTuple):
@@ -492,7 +497,7 @@ def observed_moments(X: NDArray[np.floating], observed: Mask) -> tuple[NDArray[n
     square = float(np.square(X[seen], dtype=np.float64).mean())
     if variance <= np.finfo(float).eps * square:
         variance = float(np.square(X[seen] - overall, dtype=np.float64).mean())
-    return mean, max(variance, NOISE_FLOORS[X.dtype] * square)
+    return mean, max(variance, least_noise(X[seen]))
 
 
 def nothing_observed(observed: Mask) -> NDArray[np.int64]:

@@ -131,8 +131,7 @@ class SubspaceModel(LinearModel):
         shares = counts / counts.sum()
         if noise_variance is None:  # what is smallest is noise
             noise_variance = float(shares @ variances[:, n_features // 2 :].mean(1))
-        floor = linear.NOISE_FLOORS[rows.dtype] * float(np.square(rows, dtype=np.float64).mean())
-        noise_variance = max(noise_variance, floor, np.finfo(float).tiny)
+        noise_variance = max(noise_variance, linear.least_noise(rows), np.finfo(float).tiny)
         ratios = np.maximum(variances / noise_variance, 1.0)
         gains = 0.5 * counts[:, None] * (ratios - 1 - np.log(ratios))
         ranks = np.minimum((gains > WORTH * n_features).sum(1), self.rank)
