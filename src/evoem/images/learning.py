@@ -511,7 +511,9 @@ class Learner:
             patches.cut(image, self.places, block.numbers)
             for image in (evidence.values, evidence.observed)
         )
-        steps = SECOND_SEARCH_STEPS if block.states is None else SECOND_STEPS
+        steps = SECOND_STEPS
+        if block.states is None:
+            steps = min(SECOND_SEARCH_STEPS, self.search_steps)
         found = self._infer(block, X, observed, evidence.params, evidence.derived, steps)
         return self.estimate(block._replace(states=found.states), found.log_joints)
 
