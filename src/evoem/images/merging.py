@@ -73,8 +73,8 @@ def evidence(learner: Learner, merged: Merged, keep_observed: bool) -> Evidence:
         values = np.where(given.observed, values, merged.mean)
         guessed = known & ~given.observed
         variance += GUESS_LEFT * float(np.square(merged.std[guessed]).sum() / known.sum())
-    values = np.where(known, values, 0.0).astype(np.float32)
-    return learner.evidence(values, known, max(variance, least_noise(values)))
+    image = np.where(known, values, 0.0).astype(np.float32)
+    return learner.evidence(image, known, max(variance, least_noise(image)))
 
 
 def restored(
