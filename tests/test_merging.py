@@ -153,6 +153,15 @@ def test_patches_that_were_not_learnt_from_are_looked_at_again_too(monkeypatch):
     assert psnr(clean, part.image) > psnr(clean, restore(image, **few).image)
 
 
+@pytest.mark.parametrize(("stride", "twice"), [(1, True), (2, True), (3, False), (5, False)])
+def test_only_patches_that_overlap_by_half_are_looked_at_again(stride, twice, monkeypatch):
+    """Without the others a patch would but confirm itself."""
+    settings = SOME | {"stride": stride, "patch_size": 5}
+    again = restore(damaged(33), **settings).image
+    monkeypatch.setattr(learning.Learner, "looks_twice", False)
+    assert (again != restore(damaged(33), **settings).image).any() == twice
+
+
 def test_what_lies_deep_in_a_hole_is_no_evidence():
     """The merged image is the prior mean there, and says nothing about patches at the edge."""
     image = damaged(32)

@@ -488,8 +488,14 @@ class Learner:
 
     @property
     def looks_twice(self) -> bool:
-        """Whether states are chosen again once patches were merged."""
-        return isinstance(self.model, SubspaceModel)
+        """Whether states are chosen again once patches were merged.
+
+        Patches must overlap by half at least: one that lies alone would but confirm itself.
+        """
+        places = self.places
+        steps = (np.diff(starts).max(initial=1) for starts in (places.tops, places.lefts))
+        overlapping = all(2 * step <= min(places.patch) for step in steps)
+        return overlapping and isinstance(self.model, SubspaceModel)
 
     @property
     def second_search_steps(self) -> int:
