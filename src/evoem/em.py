@@ -547,15 +547,15 @@ def infer(
     if derived is None:
         derived = model.prepare(params, X.dtype)
     if first is None:
-        first = init(
+        all_states = init(
             model, X, n_states=n_states, params=params, observed=data.observed,
             positions=positions, seed=seed, rows=rows, n_jobs=n_jobs, derived=derived,
         ).states  # fmt: skip
     else:
         validation.same_rows(X, first)
         validation.same_size("first", first, n_states)
-        first = first.copy()
-    all_log_joints = np.full(first.shape[:2], -np.inf)
+        all_states = first.copy()
+    all_log_joints = np.full(all_states.shape[:2], -np.inf)
     found = np.empty(len(X))
     exact = n_states == 2 ** len(params.activation_probs)
     window = 0 if exact else Convergence().window
@@ -566,7 +566,7 @@ def infer(
             recent = np.full((len(open_rows), window + 1), -np.inf)
             for iteration in range(max_iter):
                 some = data.prepare(model, derived, open_rows)
-                kept, log_joints = first[open_rows], all_log_joints[open_rows]
+                kept, log_joints = all_states[open_rows], all_log_joints[open_rows]
                 with numbering(open_rows):
                     posterior.improve(
                         model,
@@ -577,7 +577,7 @@ def infer(
                         kept,
                         log_joints,
                     )
-                first[open_rows], all_log_joints[open_rows] = kept, log_joints
+                all_states[open_rows], all_log_joints[open_rows] = kept, log_joints
                 found[open_rows] = posterior.weigh(log_joints)[1]
                 recent = np.column_stack([recent[:, 1:], found[open_rows]])
                 risen = recent[:, -1] - recent[:, 0] >= tol * window
@@ -588,7 +588,7 @@ def infer(
     with one_blas_thread():
         for _ in map_blocks(work, slice(0, len(X)), n_jobs):
             pass
-    return Inference(first, all_log_joints, found)
+    return Inference(all_states, all_log_joints, found)
 
 
 def bounds(
