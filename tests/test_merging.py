@@ -129,7 +129,7 @@ def test_states_are_weighed_by_the_merged_image_and_values_taken_from_the_given_
 def test_a_second_look_restores_better(missing, seed, monkeypatch):
     image, clean = damaged(48, missing, seed), picture(48)
     again = restore(image, **SOME)
-    monkeypatch.setattr(learning.Learner, "looks_twice", False)
+    monkeypatch.setattr(learning.Learner, "looks_again", False)
     once = restore(image, **SOME)
     np.testing.assert_array_equal(again.free_energies, once.free_energies)
     assert psnr(clean, again.image) > psnr(clean, once.image)
@@ -149,7 +149,7 @@ def test_patches_that_were_not_learnt_from_are_looked_at_again_too(monkeypatch):
     few = SOME | {"memory": 400_000}
     part = restore(image, **few)
     assert "The model learnt from" in part.notes[0]
-    monkeypatch.setattr(learning.Learner, "looks_twice", False)
+    monkeypatch.setattr(learning.Learner, "looks_again", False)
     assert psnr(clean, part.image) > psnr(clean, restore(image, **few).image)
 
 
@@ -158,7 +158,7 @@ def test_only_patches_that_overlap_by_half_are_looked_at_again(stride, twice, mo
     """Without the others a patch would but confirm itself."""
     settings = SOME | {"stride": stride, "patch_size": 5}
     again = restore(damaged(33), **settings).image
-    monkeypatch.setattr(learning.Learner, "looks_twice", False)
+    monkeypatch.setattr(learning.Learner, "looks_again", False)
     assert (again != restore(damaged(33), **settings).image).any() == twice
 
 

@@ -567,7 +567,7 @@ def test_images_are_merged_from_what_the_estimator_says_of_patches(
     model, merge, n_parts, monkeypatch
 ):
     """At first sight; see test_merging.py for the second look."""
-    monkeypatch.setattr(learning.Learner, "looks_twice", False)
+    monkeypatch.setattr(learning.Learner, "looks_again", False)
     settings = TINY | {"n_parts": n_parts}
     image = GREY.copy()
     if model == "ebsc":  # both cases with few runs
@@ -807,8 +807,8 @@ def test_runs_end_when_the_time_is_up():
 
 
 @pytest.mark.parametrize("n_iterations", [1, 2])
-@pytest.mark.parametrize("looks_twice", [False, True])
-def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_twice, monkeypatch):
+@pytest.mark.parametrize("looks_again", [False, True])
+def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_again, monkeypatch):
     """Reconstruction takes two seconds a block and a hundredth a patch, after compilation, and a
     second look three times as long."""
     now = [0.0]
@@ -820,12 +820,12 @@ def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_twice
     monkeypatch.setattr(learning.time, "perf_counter", lambda: now[0])
     rows = np.zeros((1000, 4))
     learner = SimpleNamespace(
-        X=rows, learnt_block=lambda part: rows[part], estimate=estimate, looks_twice=looks_twice,
+        X=rows, learnt_block=lambda part: rows[part], estimate=estimate, looks_again=looks_again,
         evidence=lambda *image: "evidence", look_again=lambda rows, evidence: estimate(rows, 3),
         canonical=SimpleNamespace(values=rows), noise_level=1.0,
         places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE), infos=[None] * n_iterations,
     )  # fmt: skip
-    whole = (4 if looks_twice else 1) * (3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE)
+    whole = (4 if looks_again else 1) * (3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE)
     expected = learning.CLOSING_SHARE * whole
     assert learning.Learner.time_merging(learner) == pytest.approx(expected, rel=0.01)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evoem import em, states, validation
 from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
 from evoem.evolution import Evolution
-from evoem.images import patches
+from evoem.images import likeness, patches
 from evoem.images.arrays import Canonical
 from evoem.images.presets import MOST_LEARNT, Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel, field
@@ -61,7 +61,7 @@ class Block(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """An image by which states are chosen in a second look, see `evoem.images.merging`."""
+    """An image by which states are chosen in a second look, see `evoem.images.looks`."""
 
     values: NDArray[np.float32]
     observed: NDArray[np.bool_]
@@ -417,8 +417,9 @@ class Learner:
         """How long it will take to reconstruct and merge patches whose states are known."""
         seconds = []
         given = self.canonical.values, np.ones(self.canonical.values.shape, np.bool_)
-        evidence = self.evidence(*given, self.noise_level**2) if self.looks_twice else None
-        for size in (1, 1, MEASURED) if len(self.infos) == 1 else (1, MEASURED):  # first compiled
+        evidence = self.evidence(*given, self.noise_level**2) if self.looks_again else None
+        first = len(self.infos) == 1  # something is compiled then
+        for size in (1, 1, MEASURED) if first else (1, MEASURED):
             started = time.perf_counter()
             block = self.learnt_block(slice(0, size))
             self.estimate(block)
@@ -429,7 +430,12 @@ class Learner:
         n_patches = self.places.n_patches
         n_blocks = math.ceil(n_patches / PATCHES_AT_ONCE)
         per_patch = max(with_patches - per_block, 0.0) / min(MEASURED, len(self.X))
-        return CLOSING_SHARE * (n_blocks * per_block + n_patches * per_patch)
+        total = n_blocks * per_block + n_patches * per_patch
+        if self.looks_again:
+            for _ in range(2 if first else 1):
+                third = likeness.seconds(self.places.shape, self.places_around, self.n_jobs)
+            total += third
+        return CLOSING_SHARE * total
 
     def closing_seconds(self) -> float:
         """How long it will take from the last iteration to the end."""
@@ -487,8 +493,8 @@ class Learner:
         return block._replace(states=found.states)
 
     @property
-    def looks_twice(self) -> bool:
-        """Whether states are chosen again once patches were merged.
+    def looks_again(self) -> bool:
+        """Whether there are two more looks once patches were merged.
 
         Patches must overlap by half at least: one that lies alone would but confirm itself.
         """
@@ -498,9 +504,17 @@ class Learner:
         return overlapping and isinstance(self.model, SubspaceModel)
 
     @property
+    def places_around(self) -> patches.Grid:
+        """Where like patches are looked at: as densely as those that are learnt from, and every
+        second place where these were too many."""
+        steps = (np.diff(starts).max(initial=1) for starts in (self.places.tops, self.places.lefts))
+        stride = max(*steps, 1 if self.learnt_all else 2)
+        return patches.grid(self.places.shape, likeness.WIDTH, min(stride, likeness.WIDTH // 2))
+
+    @property
     def second_search_steps(self) -> int:
         """E-steps of a second look at patches that were not learnt from."""
-        return SECOND_SEARCH_STEPS if self.looks_twice else 0
+        return SECOND_SEARCH_STEPS if self.looks_again else 0
 
     def evidence(
         self, values: NDArray[np.float32], observed: NDArray[np.bool_], noise_variance: float

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images import arrays, holes, merging, patches, sketch
+from evoem.images import arrays, holes, looks, patches, sketch
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Clock, Learner, Learnt, Progress, evolution_of, room_for
 from evoem.images.presets import Settings
@@ -77,7 +77,7 @@ class Run:
         self, learner: Learner
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Mean and standard deviation of each value, and whether any patch saw something near."""
-        mean, std, near = merging.restored(learner, self.plan.merge, self.plan.keep_observed)
+        mean, std, near = looks.restored(learner, self.plan.merge, self.plan.keep_observed)
         return mean if near.all() else holes.fill(learner, mean, near), std, near
 
     def preview(self, current: Learner) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images import arrays, merging
+from evoem.images import arrays, looks
 from evoem.images.arrays import Canonical
 from evoem.images.learning import (
     FEWEST_SEARCH_STEPS,
@@ -79,7 +79,7 @@ class Target(NamedTuple):
 
     def error(self, learner: Learner, plan: Plan) -> float:
         """Root mean square of what was predicted without them."""
-        mean, _, _ = merging.restored(learner, plan.merge, plan.keep_observed, learnt_only=True)
+        mean, _, _ = looks.restored(learner, plan.merge, plan.keep_observed, learnt_only=True)
         moved = (learner.canonical.offset - self.canonical.offset) / self.canonical.scale
         differences = mean[self.places] + moved - self.canonical.values[self.places]
         return self.canonical.scale * math.sqrt(np.nanmean(np.square(differences)))
