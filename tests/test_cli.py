@@ -482,7 +482,7 @@ def test_a_second_interrupt_writes_nothing(tmp_path, picture, interrupt, monkeyp
     interrupt(2)
     target = tmp_path / "out.png"
     monkeypatch.setattr(
-        "evoem.images.merging.restored", lambda *arguments: signal.raise_signal(signal.SIGINT)
+        "evoem.images.looks.restored", lambda *arguments: signal.raise_signal(signal.SIGINT)
     )
     result = invoke("denoise", picture, "-o", target, *TINY, "--max-iter", 9)
     assert result.exit_code == 130

@@ -566,7 +566,7 @@ def bilinear(field, place):
 def test_images_are_merged_from_what_the_estimator_says_of_patches(
     model, merge, n_parts, monkeypatch
 ):
-    """At first sight; see test_merging.py for the second look."""
+    """At first sight; see test_looks.py for the others."""
     monkeypatch.setattr(learning.Learner, "looks_again", False)
     settings = TINY | {"n_parts": n_parts}
     image = GREY.copy()
@@ -809,23 +809,27 @@ def test_runs_end_when_the_time_is_up():
 @pytest.mark.parametrize("n_iterations", [1, 2])
 @pytest.mark.parametrize("looks_again", [False, True])
 def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_again, monkeypatch):
-    """Reconstruction takes two seconds a block and a hundredth a patch, after compilation, and a
-    second look three times as long."""
+    """Reconstruction takes two seconds a block and a hundredth a patch, after compilation, a second
+    look three times as long, and looking around seven seconds."""
     now = [0.0]
 
     def estimate(rows, times=1):
         compilation = 60.0 if n_iterations == 1 and now[0] == 0.0 else 0.0
         now[0] += compilation + times * (2.0 + 0.01 * len(rows))
 
+    around = [7.0, 60.0] if n_iterations == 1 else [7.0]
+    monkeypatch.setattr(learning.likeness, "seconds", lambda *where: around.pop())
     monkeypatch.setattr(learning.time, "perf_counter", lambda: now[0])
     rows = np.zeros((1000, 4))
     learner = SimpleNamespace(
         X=rows, learnt_block=lambda part: rows[part], estimate=estimate, looks_again=looks_again,
         evidence=lambda *image: "evidence", look_again=lambda rows, evidence: estimate(rows, 3),
         canonical=SimpleNamespace(values=rows), noise_level=1.0,
-        places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE), infos=[None] * n_iterations,
+        places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE, shape=None),
+        infos=[None] * n_iterations, places_around=None, n_jobs=1,
     )  # fmt: skip
     whole = (4 if looks_again else 1) * (3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE)
+    whole += 2.5 * 7.0 if looks_again else 0.0
     expected = learning.CLOSING_SHARE * whole
     assert learning.Learner.time_merging(learner) == pytest.approx(expected, rel=0.01)
 

@@ -35,6 +35,8 @@ SEARCH_TOLERANCE = 1e-2
 # in times of that.
 MEASURED = 512
 CLOSING_SHARE = 1.5
+# Looks at like patches: two, and at a quarter of the pixels each.
+LOOKS_AROUND = 2.5
 # Share of an image that is missing from which the dictionary is learnt feature by feature.
 MUCH_MISSING = 0.25
 # Strength of the prior by which subspaces resemble each other, in patches.
@@ -433,8 +435,8 @@ class Learner:
         total = n_blocks * per_block + n_patches * per_patch
         if self.looks_again:
             for _ in range(2 if first else 1):
-                third = likeness.seconds(self.places.shape, self.places_around, self.n_jobs)
-            total += third
+                around = likeness.seconds(self.places.shape, self.places_around, self.n_jobs)
+            total += LOOKS_AROUND * around
         return CLOSING_SHARE * total
 
     def closing_seconds(self) -> float:

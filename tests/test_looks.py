@@ -1,11 +1,11 @@
-"""From patches to an image: the second look, with states chosen by the merged image."""
+"""From patches to an image by further looks: states chosen by the merged image, like patches."""
 
 import numpy as np
 import pytest
 import reference
 
 from evoem import restore
-from evoem.images import learning, patches
+from evoem.images import learning, likeness, looks, patches
 from evoem.images.quality import psnr
 from evoem.models import field
 
@@ -91,8 +91,10 @@ def merged(places, observed, estimates):
 @pytest.mark.parametrize("keep_observed", [False, True])
 @pytest.mark.parametrize("missing", [0.0, 0.15, 0.4])
 def test_states_are_weighed_by_the_merged_image_and_values_taken_from_the_given_one(
-    missing, keep_observed
+    missing, keep_observed, monkeypatch
 ):
+    """The second look by itself."""
+    monkeypatch.setattr(looks, "look_around", lambda learner, merge, merged, keep: merged)
     image = damaged(13, missing)
     result, params = run(image, keep_observed, **EXACT)
     values = (image - result.offset) / result.scale
@@ -121,12 +123,108 @@ def test_states_are_weighed_by_the_merged_image_and_values_taken_from_the_given_
     np.testing.assert_allclose(result.std, std, rtol=0, atol=0.05)
 
 
+def conditioned(y, seen, like, noise_variance, unlike):
+    """Mean of a patch whose Gaussian has the moments of patches that are like it."""
+    centre = like.mean(0)
+    covariance = np.cov(like.T, ddof=0) + unlike * np.eye(len(y))
+    gain = np.linalg.solve(
+        covariance[np.ix_(seen, seen)] + noise_variance * np.eye(seen.sum()), covariance[seen]
+    )
+    return centre + (y[seen] - centre[seen]) @ gain
+
+
+def around(given, observed, restored, compared, noise_variance):
+    """Of a grey image: every patch conditioned on those that are like it, merged by plain means."""
+    size, reach = likeness.WIDTH, likeness.REACH
+    places = patches.grid((*given.shape, 1), size)
+    y, seen, x, by = (
+        patches.cut(image[..., None], places) for image in (given, observed, restored, compared)
+    )
+    corners = np.stack(places.corners(None), axis=1)
+    means = []
+    for n in range(places.n_patches):
+        (near,) = np.nonzero((abs(corners - corners[n]) <= reach).all(1))
+        order = np.argsort(np.square(by[near] - by[n]).sum(1), kind="stable")
+        like = x[near[order[: likeness.LIKE]]]
+        means.append(conditioned(y[n], seen[n], like, noise_variance, 0.01 * noise_variance))
+    canvas = patches.Canvas(places)
+    weights = np.where(seen.any(1, keepdims=True), 1.0, 1e-6)
+    canvas.add(None, np.array(means), np.broadcast_to(weights, seen.shape))
+    return canvas.mean()[..., 0]
+
+
+@pytest.mark.parametrize("keep_observed", [False, True])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_patches_that_are_like_each_other_are_seen_together(missing, keep_observed, monkeypatch):
+    monkeypatch.setattr(looks, "look_from_afar", lambda *given: 0.0)
+    monkeypatch.setattr(likeness, "REACH", 5)
+    before, after = [], []
+    look_around = looks.look_around
+
+    def watched(learner, merge, merged, keep):
+        before.append(merged)
+        after.append(look_around(learner, merge, merged, keep))
+        return after[-1]
+
+    monkeypatch.setattr(looks, "look_around", watched)
+    image = damaged(20, missing)
+    result, params = run(image, keep_observed, **EXACT)
+    values, hidden = (image - result.offset) / result.scale, np.isnan(image)
+    given = np.where(hidden, 0.0, values)
+    for merged, looked in zip(before, after, strict=True):
+        mean = merged.mean[..., 0]
+        kept = ~hidden & keep_observed
+        share = np.where(hidden, 0.0, 1.0 if keep_observed else 0.2)
+        expected = around(
+            given,
+            ~hidden,
+            np.where(kept, given, mean),
+            share * given + (1 - share) * mean,
+            params.noise_variance,
+        )
+        np.testing.assert_allclose(looked.mean[..., 0], expected, rtol=0, atol=1e-3)
+        np.testing.assert_array_equal(looked.std, merged.std)
+    assert len(after) == 2  # after either look
+    final = result.offset + result.scale * after[-1].mean[..., 0]
+    np.testing.assert_allclose(result.image[hidden], final[hidden], rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------ from afar
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 1), (7, 5, 3), (1, 1, 1)])
+def test_an_image_is_halved_by_means_of_two_by_two_pixels(shape):
+    image = np.random.default_rng(0).random(shape)
+    small = looks.halved(image)
+    assert small.shape == (-(-shape[0] // 2), -(-shape[1] // 2), shape[2])
+    for i, j, c in np.ndindex(small.shape):
+        rows = [min(2 * i + k, shape[0] - 1) for k in (0, 1)]
+        columns = [min(2 * j + k, shape[1] - 1) for k in (0, 1)]
+        assert small[i, j, c] == pytest.approx(image[np.ix_(rows, columns, [c])].mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 1), (63, 48, 2), (33, 57, 1)])
+def test_what_is_wider_than_patches_is_seen_from_afar(shape):
+    """A broad error that the given image contradicts shrinks; details stay as they were."""
+    rng = np.random.default_rng(1)
+    row, column, _ = np.mgrid[: shape[0], : shape[1], : shape[2]]
+    clean = np.sin(row / 9) * np.cos(column / 7)
+    detail = 0.2 * ((row + column) % 2)
+    broad = 0.3 * np.sin(row / 15 + column / 12)
+    given = (clean + detail + 0.3 * rng.standard_normal(shape)).astype(np.float32)
+    change = looks.look_from_afar(given, clean + detail + broad, "mean", 0.09, 1)
+    assert change.shape == shape
+    assert np.square(broad + change).mean() < 0.6 * np.square(broad).mean()
+    fine = change - (np.roll(change, 1, 0) + np.roll(change, -1, 0)) / 2
+    assert np.abs(fine[2:-2]).max() < 0.02
+
+
 # ------------------------------------------------------------------------------------- what for
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_second_look_restores_better(missing, seed, monkeypatch):
+def test_further_looks_restore_better(missing, seed, monkeypatch):
     image, clean = damaged(48, missing, seed), picture(48)
     again = restore(image, **SOME)
     monkeypatch.setattr(learning.Learner, "looks_again", False)
@@ -136,7 +234,7 @@ def test_a_second_look_restores_better(missing, seed, monkeypatch):
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_a_second_look_does_not_depend_on_threads(missing):
+def test_further_looks_do_not_depend_on_threads(missing):
     one, three = (
         restore(damaged(32, missing), **SOME | {"n_jobs": n_jobs}).image for n_jobs in (1, 3)
     )
