@@ -130,6 +130,6 @@ def test_seconds_are_those_of_all_rows(monkeypatch):
     monkeypatch.setattr(likeness, "estimates", estimates)
     shape = (200, 90, 3)
     places = patches.grid(shape, likeness.WIDTH, 2)
-    assert likeness.seconds(shape, places, 2) == pytest.approx(0.5 * len(places.tops) / 2)
+    assert likeness.seconds(shape, 2, 2) == pytest.approx(0.5 * len(places.tops) / 2)
     reach, width = likeness.REACH, likeness.WIDTH
     assert tops == [([reach], (width + 2 * reach, 90, 3))]

@@ -212,7 +212,7 @@ def test_what_is_wider_than_patches_is_seen_from_afar(shape):
     detail = 0.2 * ((row + column) % 2)
     broad = 0.3 * np.sin(row / 15 + column / 12)
     given = (clean + detail + 0.3 * rng.standard_normal(shape)).astype(np.float32)
-    change = looks.look_from_afar(given, clean + detail + broad, "mean", 0.09, 1)
+    change = looks.look_from_afar(given, clean + detail + broad, 1, "mean", 0.09, 1)
     assert change.shape == shape
     assert np.square(broad + change).mean() < 0.6 * np.square(broad).mean()
     fine = change - (np.roll(change, 1, 0) + np.roll(change, -1, 0)) / 2

@@ -826,7 +826,7 @@ def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_again
         evidence=lambda *image: "evidence", look_again=lambda rows, evidence: estimate(rows, 3),
         canonical=SimpleNamespace(values=rows), noise_level=1.0,
         places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE, shape=None),
-        infos=[None] * n_iterations, places_around=None, n_jobs=1,
+        infos=[None] * n_iterations, stride_around=1, n_jobs=1,
     )  # fmt: skip
     whole = (4 if looks_again else 1) * (3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE)
     whole += 2.5 * 7.0 if looks_again else 0.0

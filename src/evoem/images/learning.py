@@ -435,7 +435,7 @@ class Learner:
         total = n_blocks * per_block + n_patches * per_patch
         if self.looks_again:
             for _ in range(2 if first else 1):
-                around = likeness.seconds(self.places.shape, self.places_around, self.n_jobs)
+                around = likeness.seconds(self.places.shape, self.stride_around, self.n_jobs)
             total += LOOKS_AROUND * around
         return CLOSING_SHARE * total
 
@@ -506,12 +506,12 @@ class Learner:
         return overlapping and isinstance(self.model, SubspaceModel)
 
     @property
-    def places_around(self) -> patches.Grid:
-        """Where like patches are looked at: as densely as those that are learnt from, and every
-        second place where these were too many."""
+    def stride_around(self) -> int:
+        """Where like patches are looked at: as densely as those that are learnt from lie, and at
+        every second place where these were too many."""
         steps = (np.diff(starts).max(initial=1) for starts in (self.places.tops, self.places.lefts))
-        stride = max(*steps, 1 if self.learnt_all else 2)
-        return patches.grid(self.places.shape, likeness.WIDTH, min(stride, likeness.WIDTH // 2))
+        stride = int(max(*steps, 1 if self.learnt_all else 2))
+        return min(stride, likeness.WIDTH // 2)
 
     @property
     def second_search_steps(self) -> int:

@@ -225,8 +225,9 @@ def estimates(
             yield numbers, means, variances
 
 
-def seconds(shape: tuple[int, int, int], places: patches.Grid, n_jobs: int) -> float:
+def seconds(shape: tuple[int, int, int], stride: int, n_jobs: int) -> float:
     """How long all places of an image of this shape will take, by one row of them."""
+    places = patches.grid(shape, WIDTH, stride)
     # As far from the edges as others are.
     rows = min(shape[0], places.patch[0] + 2 * REACH)
     image = np.random.default_rng(0).random((rows, *shape[1:]), np.float32)

@@ -62,9 +62,10 @@ def evidence(learner: Learner, merged: Merged, keep_observed: bool) -> Evidence:
 
 
 def _around(
-    seen: Seen, places: patches.Grid, merge: str, noise_variance: float, n_jobs: int
+    seen: Seen, stride: int, merge: str, noise_variance: float, n_jobs: int
 ) -> NDArray[np.float64]:
     """What like patches say, merged; NaN where nothing is known."""
+    places = patches.grid(seen.given.shape, likeness.WIDTH, stride)
     estimates = (
         Estimate(numbers, patches.cut(seen.observed, places, numbers), mean, variance)
         for numbers, mean, variance in likeness.estimates(seen, places, noise_variance, n_jobs)
@@ -84,8 +85,8 @@ def look_around(learner: Learner, merge: str, merged: Merged, keep_observed: boo
     restored = np.where(observed & keep_observed, given.values, merged.mean)
     restored = np.where(known, restored, 0.0).astype(np.float32)
     seen = Seen(given.values, observed, restored, compared.astype(np.float32), known)
-    rest = merge, noise_variance, learner.n_jobs
-    mean = _around(seen, learner.places_around, *rest)
+    rest = learner.stride_around, merge, noise_variance, learner.n_jobs
+    mean = _around(seen, *rest)
     if given.observed is None and known.all():
         mean += look_from_afar(given.values, mean, *rest)
     return merged._replace(mean=np.where(np.isnan(mean), merged.mean, mean))
@@ -102,6 +103,7 @@ def halved(image: NDArray[np.floating]) -> NDArray[np.float32]:
 def look_from_afar(
     image: NDArray[np.float32],
     restored: NDArray[np.float64],
+    stride: int,
     merge: str,
     noise_variance: float,
     n_jobs: int,
@@ -114,8 +116,7 @@ def look_from_afar(
     everything = np.ones(given.shape, np.bool_)
     compared = (GIVEN_SHARE * given + (1 - GIVEN_SHARE) * small).astype(np.float32)
     seen = Seen(given, everything, small, compared, everything)
-    places = patches.grid(small.shape, likeness.WIDTH)
-    change = _around(seen, places, merge, noise_variance / 4, n_jobs) - small
+    change = _around(seen, stride, merge, noise_variance / 4, n_jobs) - small
     smooth = gaussian_filter(change, AFAR, mode="nearest", axes=(0, 1))
     doubled = zoom(smooth, (2, 2, 1), order=1, mode="nearest", grid_mode=True)
     return doubled[: restored.shape[0], : restored.shape[1]]
