@@ -84,12 +84,13 @@ def test_patches_are_conditioned_in_their_places(shape, stride, rng):
     given, observed = (patches.cut(image, places) for image in seen[:2])
     restored, compared = (patches.cut(image, everywhere) for image in seen[2:4])
     own = patches.cut(seen.compared, places)
+    unlike = likeness.UNLIKE * seen.restored.std() * 0.2**0.5
     for n in numbers[::7]:
         order = np.argsort(np.square(compared - own[n]).sum(1))  # all lie within reach
         like = restored[order[: likeness.LIKE]].astype(np.float64)
         mean, variance = np.empty((2, places.n_pixels))
         likeness.condition(
-            given[n].astype(float), observed[n] * 1.0, like, 0.2, 0.2 * likeness.UNLIKE, mean,
+            given[n].astype(float), observed[n] * 1.0, like, 0.2, unlike, mean,
             variance,
         )  # fmt: skip
         np.testing.assert_allclose(means[n], mean, rtol=0, atol=1e-6)
@@ -102,12 +103,12 @@ def test_nothing_is_said_of_patches_that_are_not_known_nor_by_them(rng):
     known[10, 12] = False
     places = patches.grid(known.shape, likeness.WIDTH, 2)
     blank = seen.restored.copy()
-    blank[10, 12] = np.nan
+    blank[10, 12] = 1e6
     numbers, means, _ = looked(seen._replace(known=known, restored=blank), places)
     expected = np.flatnonzero(patches.cut(known, places).all(1))
     np.testing.assert_array_equal(numbers, expected)
     assert 0 < len(numbers) < places.n_patches
-    assert np.isfinite(means).all()
+    assert np.abs(means).max() < 10
 
 
 def test_threads_change_nothing(rng):

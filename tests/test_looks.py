@@ -141,12 +141,13 @@ def around(given, observed, restored, compared, noise_variance):
         patches.cut(image[..., None], places) for image in (given, observed, restored, compared)
     )
     corners = np.stack(places.corners(None), axis=1)
+    unlike = 0.007 * restored.std() * noise_variance**0.5
     means = []
     for n in range(places.n_patches):
         (near,) = np.nonzero((abs(corners - corners[n]) <= reach).all(1))
         order = np.argsort(np.square(by[near] - by[n]).sum(1), kind="stable")
         like = x[near[order[: likeness.LIKE]]]
-        means.append(conditioned(y[n], seen[n], like, noise_variance, 0.01 * noise_variance))
+        means.append(conditioned(y[n], seen[n], like, noise_variance, unlike))
     canvas = patches.Canvas(places)
     weights = np.where(seen.any(1, keepdims=True), 1.0, 1e-6)
     canvas.add(None, np.array(means), np.broadcast_to(weights, seen.shape))

@@ -31,8 +31,9 @@ from evoem.images import patches
 WIDTH = 8
 LIKE = 20
 REACH = 24
-# ε, of the noise's variance: what like patches do not have in common.
-UNLIKE = 0.01
+# What like patches do not have in common, as a share of the image's and the noise's standard
+# deviation: there is more of it in an image of more contrast, and more of it shows in less noise.
+UNLIKE = 0.007
 # Places looked at before what they say is merged.
 PLACES_AT_ONCE = 8192
 
@@ -194,6 +195,8 @@ def estimates(
     """
     height, width = places.patch
     channels = places.shape[2]
+    spread = float(seen.restored.std(where=seen.known))
+    unlike = UNLIKE * spread * noise_variance**0.5
     usable = np.asarray(sliding_window_view(seen.known.all(2), places.patch).all((2, 3)))
     given, observed, restored, compared, _ = (
         np.ascontiguousarray(image).reshape(len(image), -1) for image in seen
@@ -211,7 +214,7 @@ def estimates(
             (given, observed, restored),
             (top, places.lefts[columns], height, width, channels),
             (found, counts),
-            (noise_variance, UNLIKE * noise_variance),
+            (noise_variance, unlike),
             means,
             variances,
         )
