@@ -495,22 +495,25 @@ class Learner:
         return block._replace(states=found.states)
 
     @property
+    def widest_step(self) -> int:
+        """From one patch to the next, in pixels."""
+        steps = (np.diff(starts).max(initial=1) for starts in (self.places.tops, self.places.lefts))
+        return int(max(steps))
+
+    @property
     def looks_again(self) -> bool:
-        """Whether there are two more looks once patches were merged.
+        """Whether the image is looked at again once patches were merged, see `evoem.images.looks`.
 
         Patches must overlap by half at least: one that lies alone would but confirm itself.
         """
-        places = self.places
-        steps = (np.diff(starts).max(initial=1) for starts in (places.tops, places.lefts))
-        overlapping = all(2 * step <= min(places.patch) for step in steps)
+        overlapping = 2 * self.widest_step <= min(self.places.patch)
         return overlapping and isinstance(self.model, SubspaceModel)
 
     @property
     def stride_around(self) -> int:
-        """Where like patches are looked at: as densely as those that are learnt from lie, and at
-        every second place where these were too many."""
-        steps = (np.diff(starts).max(initial=1) for starts in (self.places.tops, self.places.lefts))
-        stride = int(max(*steps, 1 if self.learnt_all else 2))
+        """Step between places where like patches are looked at: that of the patches that are learnt
+        from, and two at least where these were too many."""
+        stride = max(self.widest_step, 1 if self.learnt_all else 2)
         return min(stride, likeness.WIDTH // 2)
 
     @property

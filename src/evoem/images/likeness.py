@@ -31,8 +31,8 @@ from evoem.images import patches
 WIDTH = 8
 LIKE = 20
 REACH = 24
-# What like patches do not have in common, as a share of the image's and the noise's standard
-# deviation: there is more of it in an image of more contrast, and more of it shows in less noise.
+# ε, what like patches do not have in common, in products of the standard deviations of image and
+# noise: it grows with the contrast, and restored patches have lost more of it in more noise.
 UNLIKE = 0.007
 # Places looked at before what they say is merged.
 PLACES_AT_ONCE = 8192
@@ -57,7 +57,7 @@ def offsets(reach: int) -> NDArray[np.int64]:
 
 @kernel
 def find_like(image, usable, top, height, width, channels, ways, found, counts):
-    """For each left column, the patches that are most like the one there, the nearest first.
+    """For each left column, the patches around the one there, those most like it first.
 
     `image` (rows, columns × channels); `usable` are places of patches that are known; `found`
     (n_lefts, n_like) gets their numbers, row by row of places.
