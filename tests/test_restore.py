@@ -17,9 +17,9 @@ from evoem import (
     inpaint,
     restore,
 )
-from evoem.images import arrays, holes, learning, patches, presets
+from evoem.images import arrays, closing, holes, learning, patches, presets
 from evoem.images.noise import share_of_noise
-from evoem.images.presets import SUBSPACE_PRESETS
+from evoem.images.presets import PRESETS, SUBSPACE_PRESETS
 from evoem.images.quality import psnr
 from evoem.models import SubspaceModel
 from evoem.models.clusters import Clusters
@@ -666,7 +666,7 @@ def test_little_memory_means_fewer_subspaces():
         "merge": "mean",
         "tol": 0.0,
     }
-    options |= {"keep_observed": False, "n_jobs": 1}
+    options |= {"keep_observed": False, "n_jobs": 1, "thread_seconds": None}
     plans = [
         evoem.images.restore.plans_for(canonical, {}, {}, None, memory=memory, **options)[0]
         for memory in (1 << 34, 200 << 20, 20 << 20)
@@ -719,7 +719,8 @@ def flat(stats):
 
 
 def test_very_many_patches_are_chosen_from(monkeypatch):
-    monkeypatch.setattr(learning, "MOST_LEARNT", 300)
+    few = PRESETS["balanced"]._replace(n_learnt=300)
+    monkeypatch.setitem(PRESETS, "balanced", few)
     result = restore(GREY, **TINY)
     assert result.notes == ("The model learnt from 300 of 484 patches, chosen at random.",)
     assert_same(result, restore(GREY, memory=memory_for(300, TINY), **TINY))
@@ -826,12 +827,20 @@ def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_again
         evidence=lambda *image: "evidence", look_again=lambda rows, evidence: estimate(rows, 3),
         canonical=SimpleNamespace(values=rows), noise_level=1.0,
         places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE, shape=None),
-        infos=[None] * n_iterations, stride_around=1, n_jobs=1,
+        infos=[SimpleNamespace(seconds=5.0)] * n_iterations, stride_around=1, n_jobs=1,
+        numbers=np.arange(1000), keeps_states=True, costs=None,
     )  # fmt: skip
+    n_patches = 3 * learning.PATCHES_AT_ONCE
     whole = (4 if looks_again else 1) * (3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE)
     whole += 2.5 * 7.0 if looks_again else 0.0
-    expected = learning.CLOSING_SHARE * whole
-    assert learning.Learner.time_merging(learner) == pytest.approx(expected, rel=0.01)
+    costs = learning.Learner.measure(learner)
+    way = closing.Closing(steps=3, looks=looks_again)
+    n_learnt, others = 1000, n_patches - 1000
+    found = closing.seconds(way, costs, n_learnt, others, learning.PATCHES_AT_ONCE)
+    assert found == pytest.approx(1.5 * whole + others * 3 * 5.0 / 1000, rel=0.01)
+    forgotten = costs._replace(keeps_states=False)
+    more = closing.seconds(way, forgotten, n_learnt, others, learning.PATCHES_AT_ONCE) - found
+    assert more == pytest.approx(others * 3 * 5.0 / 1000 if looks_again else 0.0)
 
 
 def test_a_limit_that_is_not_reached_changes_nothing():

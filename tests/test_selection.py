@@ -11,6 +11,7 @@ from test_restore import GREY, TINY, assert_same, holes_at, picture
 from evoem import denoise, restore
 from evoem.images import arrays, learning, run, selection, sketch
 from evoem.images.learning import Learner
+from evoem.images.presets import PRESETS
 from evoem.images.quality import psnr
 
 CLEAN, IMAGE = picture(24), GREY
@@ -161,7 +162,8 @@ def test_threads_change_nothing(start):
 
 
 def test_patches_that_were_not_learnt_from_are_not_searched_for(monkeypatch):
-    monkeypatch.setattr(learning, "MOST_LEARNT", 300)
+    few = PRESETS["balanced"]._replace(n_learnt=300)
+    monkeypatch.setitem(PRESETS, "balanced", few)
     searched = []
     infer = learning.em.infer
 
@@ -171,7 +173,7 @@ def test_patches_that_were_not_learnt_from_are_not_searched_for(monkeypatch):
 
     monkeypatch.setattr(learning.em, "infer", noted)
     result = restore(IMAGE, **HELD)
-    assert sum(searched) == 22**2
+    assert sum(searched) == 22**2 - 300
     assert len(result.selection) == 4
     assert np.isfinite([score.heldout_error for score in result.selection]).all()
     assert result.notes == ("The model learnt from 300 of 484 patches, chosen at random.",)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
-from evoem import SubspaceCoding, em, states
+from evoem import SubspaceCoding, em, posterior, states
 from evoem.em import Evolution
 from evoem.models import (
     SpikeSlabModel,
@@ -115,6 +115,23 @@ def precision(dtype):
 
 
 # ------------------------------------------------------------------------------- the slow twin
+
+
+@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("placed", [False, True])
+def test_single_log_joints_are_those_of_states_of_one_latent(missing, placed):
+    params, X, observed = make_problem(missing)
+    if placed:
+        probs = np.random.default_rng(1).uniform(0.1, 0.6, (2, 3, len(SIZES)))
+        params = params._replace(field=probs)
+    derived = MODEL.prepare(params, X.dtype)
+    rows = MODEL.prepare_rows(derived, X, observed)
+    if placed:
+        rows = MODEL.place(derived, rows, np.random.default_rng(2).uniform(0, 1, (len(X), 2)))
+    found = np.empty((len(X), len(SIZES)))
+    MODEL.single_log_joints(derived, rows, found)
+    single = for_all(X, np.eye(len(SIZES), dtype=bool))
+    np.testing.assert_allclose(found, posterior.evaluate(MODEL, derived, rows, single), rtol=1e-12)
 
 
 @pytest.mark.usefixtures("tables")

@@ -263,16 +263,23 @@ def _take_best_single(
     n_jobs: int,
     derived: Any,
 ) -> None:
-    """Replace the states of each row by the best of those with one active latent."""
+    """Fill in the best states of one active latent of each row."""
     single = states.pack(np.eye(len(params.activation_probs), dtype=np.bool_))
     n_rows, n_states, _ = first.shape
+    if derived is None:
+        derived = model.prepare(params, data.X.dtype)
 
-    def choose(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> None:
-        best = np.argpartition(-log_joints, n_states - 1, axis=1)[:, :n_states]
-        first[chunk] = single[np.sort(best, axis=1)]
+    def choose(block: slice) -> None:
+        for chunk in chunks(block, len(single)):
+            log_joints = np.empty((chunk.stop - chunk.start, len(single)))
+            with numbering(range(chunk.start, chunk.stop)):
+                model.single_log_joints(derived, data.prepare(model, derived, chunk), log_joints)
+            best = np.argpartition(-log_joints, n_states - 1, axis=1)[:, :n_states]
+            first[chunk] = single[np.sort(best, axis=1)]
 
-    all_single = np.broadcast_to(single, (n_rows, *single.shape))
-    _over_chunks(choose, model, data, params, all_single, slice(0, n_rows), n_jobs, derived)
+    with one_blas_thread():
+        for _ in map_blocks(choose, slice(0, n_rows), n_jobs):
+            pass
 
 
 class _PartResult(NamedTuple):

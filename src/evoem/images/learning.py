@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from evoem import em, states, validation
 from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
 from evoem.evolution import Evolution
-from evoem.images import likeness, patches
+from evoem.images import closing, likeness, patches
 from evoem.images.arrays import Canonical
-from evoem.images.presets import MOST_LEARNT, Settings
+from evoem.images.closing import Closing, Costs, Look
+from evoem.images.presets import Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel, field
 from evoem.models.base import Mask
 from evoem.models.linear import LinearModel
@@ -25,18 +26,8 @@ from evoem.validation import Positions
 BYTES_PER_VALUE = 100
 # What memory is kept for; there are up to nine.
 PATTERNS_PER_SUBSPACE = 4
-# Where not all patches were learnt from, their states are searched for block by block with the
-# learnt parameters, by this many E-steps at most, and at least if time is short, until a row's
-# bound rises by less than this.
-SEARCH_STEPS = 30
-FEWEST_SEARCH_STEPS = 3
-SEARCH_TOLERANCE = 1e-2
-# Patches by which is measured how long reconstruction takes, and what is kept for it and merging,
-# in times of that.
+# Patches by which is measured how long reconstruction takes.
 MEASURED = 512
-CLOSING_SHARE = 1.5
-# Looks at like patches: two, and at a quarter of the pixels each.
-LOOKS_AROUND = 2.5
 # Share of an image that is missing from which the dictionary is learnt feature by feature.
 MUCH_MISSING = 0.25
 # Strength of the prior by which subspaces resemble each other, in patches.
@@ -47,9 +38,6 @@ FIELD_SPACING = 2.5
 PATCHES_PER_POINT = 256
 # Patches reconstructed at once: their means and variances are dense.
 PATCHES_AT_ONCE = 8192
-# E-steps of a second look, from known states and from none.
-SECOND_STEPS = 1
-SECOND_SEARCH_STEPS = 5
 
 
 class Block(NamedTuple):
@@ -223,8 +211,10 @@ class Learner:
         self.model = make_model(model, settings.rank, canonical)
         self.evolution = evolution_of(settings)
         room = room_for(canonical, places, settings, memory)
-        learnt = min(room, MOST_LEARNT if most is None else most, places.n_patches)
+        learnt = min(room, settings.n_learnt if most is None else most, places.n_patches)
         self.learnt_all = learnt == places.n_patches
+        # Of those that were not learnt from too, from the first look to the second.
+        self.keeps_states = places.n_patches <= room
         # In random order, so that mini-batches are alike.
         self.numbers = np.random.default_rng(seed).permutation(places.n_patches)[:learnt]
         self.X, self.observed = self.cut(self.numbers)
@@ -232,8 +222,9 @@ class Learner:
         self.positions = self.locate(places, self.numbers)
         self.infos: list[em.StepInfo] = []
         self._derived: tuple[Any, Any] | None = None
-        self.search_steps = SEARCH_STEPS
-        self.merging_seconds = 0.0  # measured if anybody wants to know how long is left
+        self.closing = Closing(self.most_search_steps)
+        self.interrupted = False
+        self.costs: Costs | None = None  # measured if anybody wants to know how long is left
         self.stage = stage
 
     def cut(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
@@ -300,15 +291,20 @@ class Learner:
         except KeyboardInterrupt:
             ended = "interrupted"
         if ended == "interrupted":
-            self.search_steps = FEWEST_SEARCH_STEPS
+            self.hurry()
         elif clock.limit is not None:
-            left = clock.left() - self.merging_seconds
-            steps = min(SEARCH_STEPS, left / self.pass_seconds() - self.second_search_steps)
-            self.search_steps = max(FEWEST_SEARCH_STEPS, int(steps))
+            self.closing = self.closing_within(clock.left())
         return ended
 
-    def adopt(self, learnt: Learnt, search_steps: int) -> None:
+    def hurry(self) -> None:
+        """Search less long for states of patches that were not learnt from."""
+        self.interrupted = True
+        self.closing = Closing(closing.FEWEST_SEARCH_STEPS)
+
+    def adopt(self, learnt: Learnt, interrupted: bool) -> None:
         """Take what another one learnt, from other patches of the image."""
+        if interrupted:
+            self.hurry()
         self.state = em.init(
             self.model,
             self.X,
@@ -321,7 +317,8 @@ class Learner:
         )
         self.infos = learnt.infos
         self.n_learnt = learnt.n_patches
-        self.search_steps = search_steps
+        found = self.search(self.learnt_block(slice(None))._replace(states=None))
+        self.state = self.state._replace(states=found.states)
 
     def _iterate(
         self,
@@ -343,13 +340,13 @@ class Learner:
             )
             self.infos.append(info)
             if callback is not None or clock.limit is not None:
-                self.merging_seconds = self.time_merging()
+                self.costs = self.measure()
             if callback is not None and callback(self.progress(clock)) is True:
                 return "callback"
             if convergence.tol > 0 and convergence([info.free_energy for info in self.infos]):
                 return "converged"
             if clock.limit is not None:
-                reserved = min(self.closing_seconds(), allowed / 2)
+                reserved = min(self.closing_seconds(self.closing), allowed / 2)
                 if clock.left() < info.seconds + reserved:
                     return "time_limit"
         return "max_iter"
@@ -411,45 +408,62 @@ class Learner:
             state = state._replace(params=params, statistics=())
         return estimator.adopt(self.X, self.observed, state, self.infos)
 
-    def pass_seconds(self) -> float:
-        """How long an iteration over all patches takes."""
-        return self.infos[-1].seconds * self.places.n_patches / len(self.X)
+    @property
+    def most_search_steps(self) -> int:
+        """E-steps for states of patches that were not learnt from."""
+        return closing.SEARCH_STEPS if self.model.starts_single else closing.RANDOM_SEARCH_STEPS
 
-    def time_merging(self) -> float:
-        """How long it will take to reconstruct and merge patches whose states are known."""
-        seconds = []
+    def measure(self) -> Costs:
+        """How long it will take to reconstruct and merge patches."""
         given = self.canonical.values, np.ones(self.canonical.values.shape, np.bool_)
         evidence = self.evidence(*given, self.noise_level**2) if self.looks_again else None
         first = len(self.infos) == 1  # something is compiled then
+        looks = []
         for size in (1, 1, MEASURED) if first else (1, MEASURED):
-            started = time.perf_counter()
             block = self.learnt_block(slice(0, size))
+            started = time.perf_counter()
             self.estimate(block)
+            between = time.perf_counter()
             if evidence is not None:
                 self.look_again(block, evidence)
-            seconds.append(time.perf_counter() - started)
-        per_block, with_patches = seconds[-2:]
-        n_patches = self.places.n_patches
-        n_blocks = math.ceil(n_patches / PATCHES_AT_ONCE)
-        per_patch = max(with_patches - per_block, 0.0) / min(MEASURED, len(self.X))
-        total = n_blocks * per_block + n_patches * per_patch
+            looks.append((between - started, time.perf_counter() - between))
+        n_measured = min(MEASURED, len(self.X))
+        measured = [
+            Look(max(many - one, 0.0) / n_measured, one)
+            for one, many in zip(*looks[-2:], strict=True)
+        ]
+        around = 0.0
         if self.looks_again:
             for _ in range(2 if first else 1):
                 around = likeness.seconds(self.places.shape, self.stride_around, self.n_jobs)
-            total += LOOKS_AROUND * around
-        return CLOSING_SHARE * total
+        step = self.infos[-1].seconds / len(self.X)
+        return Costs(step, *measured, around, self.keeps_states)
 
-    def closing_seconds(self) -> float:
+    def closing_seconds(self, way: Closing) -> float:
         """How long it will take from the last iteration to the end."""
-        steps = 0 if self.learnt_all else SEARCH_STEPS + self.second_search_steps
-        return steps * self.pass_seconds() + self.merging_seconds
+        if self.costs is None:
+            raise RuntimeError("Costs were not measured.")
+        n_others = len(closing.others(self.places, self.numbers, way.thinning))
+        way = way._replace(looks=way.looks and self.looks_again)
+        return closing.seconds(way, self.costs, len(self.X), n_others, PATCHES_AT_ONCE)
+
+    def closing_within(self, seconds: float) -> Closing:
+        """The best way to end in that time, or the quickest there is."""
+        widest = max(1, min(self.places.patch) // (2 * self.widest_step))
+        ways = closing.ways(self.most_search_steps, widest, self.looks_again)
+        chosen = Closing(self.most_search_steps)
+        for chosen in ways:
+            if self.closing_seconds(chosen) <= seconds:
+                break
+        return chosen
 
     def progress(self, clock: Clock) -> Progress:
         """Where the run stands."""
         info = self.infos[-1]
         last = [entry.seconds for entry in self.infos[-5:]]
         per_iteration = sum(last) / len(last)
-        left = (self.settings.max_iter - len(self.infos)) * per_iteration + self.closing_seconds()
+        left = (self.settings.max_iter - len(self.infos)) * per_iteration
+        left += self.closing_seconds(self.closing)
         return Progress(
             info.iteration,
             self.settings.max_iter,
@@ -477,12 +491,11 @@ class Learner:
             yield self.learnt_block(slice(start, start + PATCHES_AT_ONCE))
 
     def blocks(self) -> Iterator[Block]:
-        """All patches, block by block, with the states of those that were learnt from."""
-        if self.learnt_all:
-            yield from self.learnt_blocks()
-            return
-        for start in range(0, self.places.n_patches, PATCHES_AT_ONCE):
-            numbers = np.arange(start, min(start + PATCHES_AT_ONCE, self.places.n_patches))
+        """Patches, block by block, with the states of those that were learnt from."""
+        yield from self.learnt_blocks()
+        others = closing.others(self.places, self.numbers, self.closing.thinning)
+        for start in range(0, len(others), PATCHES_AT_ONCE):
+            numbers = others[start : start + PATCHES_AT_ONCE]
             yield Block(numbers, *self.cut(numbers), self.locate(self.places, numbers), None)
 
     def search(self, block: Block) -> Block:
@@ -490,7 +503,7 @@ class Learner:
         if block.states is not None:
             return block
         found = self._infer(
-            block, block.X, block.observed, self.params, self.derived, self.search_steps
+            block, block.X, block.observed, self.params, self.derived, self.closing.steps
         )
         return block._replace(states=found.states)
 
@@ -507,7 +520,7 @@ class Learner:
         Patches must overlap by half at least: one that lies alone would but confirm itself.
         """
         overlapping = 2 * self.widest_step <= min(self.places.patch)
-        return overlapping and isinstance(self.model, SubspaceModel)
+        return self.closing.looks and overlapping and isinstance(self.model, SubspaceModel)
 
     @property
     def stride_around(self) -> int:
@@ -515,11 +528,6 @@ class Learner:
         from, and two at least where these were too many."""
         stride = max(self.widest_step, 1 if self.learnt_all else 2)
         return min(stride, likeness.WIDTH // 2)
-
-    @property
-    def second_search_steps(self) -> int:
-        """E-steps of a second look at patches that were not learnt from."""
-        return SECOND_SEARCH_STEPS if self.looks_again else 0
 
     def evidence(
         self, values: NDArray[np.float32], observed: NDArray[np.bool_], noise_variance: float
@@ -536,9 +544,9 @@ class Learner:
             patches.cut(image, self.places, block.numbers)
             for image in (evidence.values, evidence.observed)
         )
-        steps = SECOND_STEPS
+        steps = closing.SECOND_STEPS
         if block.states is None:
-            steps = min(SECOND_SEARCH_STEPS, self.search_steps)
+            steps = min(closing.SECOND_SEARCH_STEPS, self.closing.steps)
         found = self._infer(block, X, observed, evidence.params, evidence.derived, steps)
         return self.estimate(block._replace(states=found.states), found.log_joints)
 
@@ -562,7 +570,7 @@ class Learner:
             positions=block.positions,
             first=block.states,
             seed=self.seed,
-            tol=SEARCH_TOLERANCE,
+            tol=closing.SEARCH_TOLERANCE,
             max_iter=max_iter,
             n_jobs=self.n_jobs,
             derived=derived,

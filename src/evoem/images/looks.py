@@ -10,6 +10,7 @@ After either look, patches of the image that are like each other are seen togeth
 `evoem.images.likeness`, and once more at half of the size.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, zoom
 
 from evoem.images import likeness, patches
-from evoem.images.learning import Evidence, Learner
+from evoem.images.learning import Block, Evidence, Learner
 from evoem.images.likeness import Seen
 from evoem.images.merging import Estimate, Merged, merge_patches
 from evoem.models.linear import least_noise
@@ -133,7 +134,9 @@ def restored(
     """
     blocks = learner.learnt_blocks if learnt_only else learner.blocks
     put_together = partial(merge_patches, learner.places, merge, learner.noise_level**2)
-    searched = map(learner.search, blocks())
+    searched: Iterable[Block] = map(learner.search, blocks())
+    if learner.keeps_states:
+        searched = list(searched)
     merged = put_together(
         Estimate(block.numbers, block.observed, *learner.estimate(block)) for block in searched
     )
@@ -143,6 +146,6 @@ def restored(
     seen = evidence(learner, merged, keep_observed)
     merged = put_together(
         Estimate(block.numbers, block.observed, *learner.look_again(block, seen))
-        for block in blocks()
+        for block in (searched if learner.keeps_states else blocks())
     )
     return look_around(learner, merge, merged, keep_observed)

@@ -27,6 +27,7 @@ class Settings(NamedTuple):
     parents: str
     mutation: str
     start: str  # one of STARTS
+    n_learnt: int = 300_000  # patches to learn from, at most
 
 
 STARTS = ("sketch", "mean")
@@ -41,7 +42,7 @@ PRESETS = {
 # Those of subspaces, each of which does the work of several latents. It takes longer to find what
 # to add to a parent than to evaluate a dozen children.
 SUBSPACE_PRESETS = {
-    "fast": Settings(12, 256, 8, 20, 4, 6, 1, 3, 8, "best", "guided", "sketch"),
+    "fast": Settings(12, 256, 8, 20, 4, 6, 1, 3, 8, "best", "guided", "sketch", 100_000),
     "balanced": Settings(12, 256, 8, 30, 5, 12, 1, 10, 8, "best", "guided", "sketch"),
     "best": Settings(12, 256, 8, 30, 5, 12, 1, 40, 8, "best", "guided", "sketch"),
 }
@@ -53,7 +54,10 @@ PATCHES_PER_SUBSPACE = 64
 # A preset's number of subspaces is for so many patches. Of a larger image it grows with them, up to
 # as many as are learnt from: more hardly make a better dictionary.
 PATCHES_OF_PRESET = 64_000
-MOST_LEARNT = 300_000
+# Patches that are learnt from, of a large image in a limited time, for each second of a thread.
+PATCHES_PER_SECOND = 1500
+INCOMPLETE_PATCHES_PER_SECOND = 600
+FEWEST_LATENTS_IN_TIME = 256
 # To see around a hole, patches must be wider than it, up to a size.
 HOLE_WIDTHS = 2
 WIDEST_FOR_HOLES = 16
@@ -147,8 +151,18 @@ def n_latents_for(preset: Settings, n_patches: int) -> int:
     needed, wanted = PATCHES_PER_LATENT, preset.n_latents
     if preset.rank:
         needed = PATCHES_PER_SUBSPACE
-        wanted = round(wanted * max(1.0, min(n_patches, MOST_LEARNT) / PATCHES_OF_PRESET))
+        wanted = round(wanted * max(1.0, min(n_patches, preset.n_learnt) / PATCHES_OF_PRESET))
     return max(min(wanted, n_patches // needed), 2)
+
+
+def n_learnt_in(seconds: float, settings: Settings, given: dict[str, Any], observed: Mask) -> int:
+    """Patches to learn from in so many seconds of a thread, as far as can be guessed.
+
+    No fewer than a dictionary needs that has the size of the preset, or that was given.
+    """
+    rate = PATCHES_PER_SECOND if observed is None else INCOMPLETE_PATCHES_PER_SECOND
+    fewest = PATCHES_PER_SUBSPACE * max(given.get("n_latents", 0), FEWEST_LATENTS_IN_TIME)
+    return int(min(settings.n_learnt, max(seconds * rate, fewest)))
 
 
 def _patch_size(preset: int, shape: tuple[int, int, int], observed: Mask) -> int:

@@ -21,6 +21,7 @@ from evoem.images.presets import (
     SUBSPACE_PRESETS,
     model_for,
     n_latents_for,
+    n_learnt_in,
     settings_for,
     stride_for,
 )
@@ -239,6 +240,7 @@ def restore(
         keep_observed=keep_observed,
         n_jobs=effective_n_jobs(n_jobs),
         memory=machine_memory() // 2 if memory is None else memory,
+        thread_seconds=None if time_limit is None else time_limit * effective_n_jobs(n_jobs),
         seeds=[(seed + number) % N_SEEDS for number in range(restarts)],
     )
     clock = Clock(started, time_limit)
@@ -278,6 +280,7 @@ def plans_for(
     model: str,
     seeds: Sequence[int],
     memory: int,
+    thread_seconds: float | None,
     **others: Any,
 ) -> list[Plan]:
     """A plan for every combination of settings and seeds."""
@@ -289,12 +292,15 @@ def plans_for(
         step = stride_for(shape, settings.patch_size) if stride is None else stride
         beyond = BEYOND_EDGES if model == "subspaces" else 0.0
         places = patches.grid(shape, settings.patch_size, step, beyond)
-        if settings.rank and "n_latents" not in given:  # few, if there is little memory for patches
+        if thread_seconds is not None and preset != "paper":
+            given["n_learnt"] = n_learnt_in(thread_seconds, settings, given, canonical.observed)
+        if settings.rank and "n_latents" not in given:  # few, if there is little memory or time
             room = n_fitting(canonical, places, settings, memory)
-            fewer = n_latents_for(SUBSPACE_PRESETS[preset], room)
+            learnt = min(room, given.get("n_learnt", settings.n_learnt))
+            fewer = n_latents_for(SUBSPACE_PRESETS[preset], learnt)
             if fewer < settings.n_latents:
-                given = {**given, "n_latents": fewer}
-                settings = settings_for(preset, model, given, canonical.values, canonical.observed)
+                given["n_latents"] = fewer
+        settings = settings_for(preset, model, given, canonical.values, canonical.observed)
         plans += [
             Plan(
                 preset=preset,
@@ -332,6 +338,7 @@ def constant(canonical: Canonical, plan: Plan, clock: Clock, select: str | None)
 def used(plan: Plan, clock: Clock, select: str | None) -> dict[str, Any]:
     """Settings by their names in `restore`."""
     settings = plan.settings._asdict()
+    del settings["n_learnt"]  # said in notes if it matters
     if plan.model != "subspaces":
         del settings["rank"]
     return {

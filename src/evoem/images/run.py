@@ -61,10 +61,10 @@ class Run:
             params = sketch.parameters_from_sketch(self.learner, small, keep)
         return self.learner.learn(clock, plan.tol, callback, self.preview, params)
 
-    def adopt(self, learnt: Learnt, search_steps: int) -> None:
+    def adopt(self, learnt: Learnt, interrupted: bool) -> None:
         """Take what another run of this plan learnt instead of learning."""
         self.learner = self._new_learner(most=self.plan.settings.n_latents)
-        self.learner.adopt(learnt, search_steps)
+        self.learner.adopt(learnt, interrupted)
 
     def _new_learner(self, most: int | None = None) -> Learner:
         plan = self.plan

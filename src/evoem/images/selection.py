@@ -14,14 +14,7 @@ from numpy.typing import NDArray
 
 from evoem.images import arrays, looks
 from evoem.images.arrays import Canonical
-from evoem.images.learning import (
-    FEWEST_SEARCH_STEPS,
-    SEARCH_STEPS,
-    Clock,
-    Learner,
-    Learnt,
-    Progress,
-)
+from evoem.images.learning import Clock, Learner, Learnt, Progress
 from evoem.images.run import Callback, Plan, Run, check
 
 SELECTS = ("heldout",)
@@ -154,7 +147,7 @@ def better(one: Best | None, other: Best | None) -> Best | None:
 def early(canonical: Canonical, best: Best, scores: list[Score], ended: str) -> Selection:
     """What there is when the best plan up to then is no longer the one that is learnt."""
     run = Run(canonical, best.plan)
-    run.adopt(best.learnt, FEWEST_SEARCH_STEPS if ended == "interrupted" else SEARCH_STEPS)
+    run.adopt(best.learnt, interrupted=ended == "interrupted")
     return Selection(best.plan, tuple(scores), run, ended)
 
 

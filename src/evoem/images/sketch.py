@@ -85,7 +85,7 @@ def over_all(small: Learner, learner: Learner) -> Learner:
         learner.canonical, places, settings, small.kind, small.seed, small.n_jobs, small.memory,
         most=settings.n_latents, stage="sketch",
     )  # fmt: skip
-    whole.adopt(small.learnt, small.search_steps)
+    whole.adopt(small.learnt, small.interrupted)
     return whole
 
 

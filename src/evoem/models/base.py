@@ -125,6 +125,17 @@ class Model(ABC):
         """
         raise self._undefined("log_joints or dense_log_joints")
 
+    def single_log_joints(self, derived: Any, rows: Any, out: NDArray[np.float64]) -> None:
+        """Fill in log p(s, x) of the states of one active latent, (n_rows, n_latents).
+
+        This default evaluates them like any others; a model that `starts_single` may know a faster
+        way.
+        """
+        single = pack(np.eye(out.shape[1], dtype=np.bool_))
+        states = np.ascontiguousarray(np.broadcast_to(single, (len(out), *single.shape)))
+        starts, stops = np.zeros(len(out), np.int64), np.full(len(out), out.shape[1])
+        self.log_joints(derived, rows, Population(states, out, starts, stops))
+
     def log_joint(self, params: Any, x: ArrayLike, observed: Mask, state: ArrayLike) -> float:
         """log p(s, x) of one row and one boolean state."""
         row = np.atleast_2d(np.asarray(x, np.float64))

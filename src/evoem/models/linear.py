@@ -50,7 +50,7 @@ class Moments(NamedTuple):
     second: NDArray[np.float64]  # ⟨c cᵀ⟩, lower triangles of flat matrices over the members
 
 
-def slice_rows(rows: Any, part: slice) -> Any:
+def slice_rows(rows: Any, part: slice | NDArray[np.int64]) -> Any:
     """The same NamedTuple of arrays, maybe nested, for some of the rows."""
     if rows is None or isinstance(rows, np.ndarray):
         return rows if rows is None else rows[part]

@@ -66,6 +66,20 @@ def log_joints(
 
 
 @kernel
+def single_log_joints(groups, bias, shift, pivots, constants, projections, base, complete, out):
+    """Log-joints of the states of one latent, of complete rows."""
+    row = np.empty(len(shift), shift.dtype)
+    for r in range(len(out)):
+        if complete[r]:
+            own = r if len(bias) > 1 else 0
+            for h in range(len(row)):
+                row[h] = projections[r, h] + shift[h]
+            for a in range(out.shape[1]):
+                square = single_square(row, pivots, groups[a], groups[a + 1])
+                out[r, a] = base[r] + bias[own, a] + 0.5 * square + constants[a]
+
+
+@kernel
 def moments(
     groups, V, gram, shift, pivots, pairs, projections, complete, observed, known,
     offsets, squares, members, activation, first, second, states, weights, negligible,

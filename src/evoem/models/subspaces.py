@@ -230,6 +230,18 @@ class SubspaceModel(LinearModel):
             rows.complete, rows.observed, self._products(derived, rows), *population,
         )  # fmt: skip
 
+    def single_log_joints(self, derived: Any, rows: Rows, out: NDArray[np.float64]) -> None:
+        bias = derived.bias if rows.bias is None else rows.bias
+        subspace_kernels.single_log_joints(
+            derived.groups, bias, derived.shift, derived.pivots, derived.constants,
+            rows.projections, rows.base, rows.complete, out,
+        )  # fmt: skip
+        incomplete = np.flatnonzero(~rows.complete)
+        if len(incomplete):
+            some = np.empty((len(incomplete), out.shape[1]))
+            super().single_log_joints(derived, slice_rows(rows, incomplete), some)
+            out[incomplete] = some
+
     def fill_moments(
         self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments,
         stats: Any | None,
