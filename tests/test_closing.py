@@ -37,11 +37,11 @@ def test_others_are_thinned_and_reach_all_edges(thinning):
 @pytest.mark.parametrize(
     ("way", "keeps_states", "expected"),
     [
-        (Closing(5, looks=False), True, 6 * 5 + 1.5 * (10 * 0.1 + 2 * 2)),
-        (Closing(5), True, 6 * 5 + 1.5 * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(5), False, 6 * 10 + 1.5 * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(30), False, 6 * 35 + 1.5 * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(3), False, 6 * 6 + 1.5 * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(5, looks=False), True, 6 * 5 + closing.SHARE * (10 * 0.1 + 2 * 2)),
+        (Closing(5), True, 6 * 5 + closing.SHARE * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(5), False, 6 * 10 + closing.SHARE * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(30), False, 6 * 35 + closing.SHARE * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(3), False, 6 * 6 + closing.SHARE * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
     ],
 )
 def test_seconds_are_counted(way, keeps_states, expected):
@@ -111,7 +111,7 @@ def test_limited_time_means_fewer_patches_to_learn_from():
     complete, incomplete = None, np.ones((2, 2, 1), bool)
     assert presets.n_learnt_in(1e9, full, {}, complete) == 300_000
     assert presets.n_learnt_in(np.inf, full, {}, complete) == 300_000
-    assert presets.n_learnt_in(100.0, full, {}, complete) == 150_000
-    assert presets.n_learnt_in(100.0, full, {}, incomplete) == 60_000
+    assert presets.n_learnt_in(100.0, full, {}, complete) == 100_000
+    assert presets.n_learnt_in(100.0, full, {}, incomplete) == 50_000
     assert presets.n_learnt_in(0.0, full, {}, complete) == 64 * 256
     assert presets.n_learnt_in(0.0, full, {"n_latents": 1000}, complete) == 64_000

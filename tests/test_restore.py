@@ -821,26 +821,27 @@ def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_again
     around = [7.0, 60.0] if n_iterations == 1 else [7.0]
     monkeypatch.setattr(learning.likeness, "seconds", lambda *where: around.pop())
     monkeypatch.setattr(learning.time, "perf_counter", lambda: now[0])
-    rows = np.zeros((1000, 4))
+    rows = np.zeros((5000, 4))
     learner = SimpleNamespace(
         X=rows, learnt_block=lambda part: rows[part], estimate=estimate, looks_again=looks_again,
         evidence=lambda *image: "evidence", look_again=lambda rows, evidence: estimate(rows, 3),
         canonical=SimpleNamespace(values=rows), noise_level=1.0,
         places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE, shape=None),
-        infos=[SimpleNamespace(seconds=5.0)] * n_iterations, stride_around=1, n_jobs=1,
-        numbers=np.arange(1000), keeps_states=True, costs=None,
+        infos=[SimpleNamespace(seconds=5.0)] * n_iterations, n_jobs=1,
+        stride_around=lambda thinning: 1, keeps_states=True,
     )  # fmt: skip
     n_patches = 3 * learning.PATCHES_AT_ONCE
     whole = (4 if looks_again else 1) * (3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE)
     whole += 2.5 * 7.0 if looks_again else 0.0
     costs = learning.Learner.measure(learner)
     way = closing.Closing(steps=3, looks=looks_again)
-    n_learnt, others = 1000, n_patches - 1000
+    n_learnt, others = 5000, n_patches - 5000
     found = closing.seconds(way, costs, n_learnt, others, learning.PATCHES_AT_ONCE)
-    assert found == pytest.approx(1.5 * whole + others * 3 * 5.0 / 1000, rel=0.01)
+    step = 0.02 if looks_again else 5.0 / 5000  # a second look but for what the first one takes
+    assert found == pytest.approx(closing.SHARE * whole + others * 3 * step, rel=0.01)
     forgotten = costs._replace(keeps_states=False)
     more = closing.seconds(way, forgotten, n_learnt, others, learning.PATCHES_AT_ONCE) - found
-    assert more == pytest.approx(others * 3 * 5.0 / 1000 if looks_again else 0.0)
+    assert more == pytest.approx(others * 3 * step if looks_again else 0.0, rel=0.01)
 
 
 def test_a_limit_that_is_not_reached_changes_nothing():

@@ -16,7 +16,7 @@ from evoem.images.patches import Grid
 # E-steps for states of patches that were not learnt from, at most, where rows start from their best
 # states of one latent and from random ones; at least; and how much a row's bound must rise by for
 # another one.
-SEARCH_STEPS = 6
+SEARCH_STEPS = 4
 RANDOM_SEARCH_STEPS = 30
 FEWEST_SEARCH_STEPS = 3
 SEARCH_TOLERANCE = 1e-2
@@ -24,7 +24,7 @@ SEARCH_TOLERANCE = 1e-2
 SECOND_STEPS = 1
 SECOND_SEARCH_STEPS = 5
 # What is kept for reconstruction and merging, in times of what they were measured to take.
-SHARE = 1.5
+SHARE = 1.2
 # Looks at like patches: two, and at a quarter of the pixels each.
 LOOKS_AROUND = 2.5
 

@@ -26,8 +26,10 @@ from evoem.validation import Positions
 BYTES_PER_VALUE = 100
 # What memory is kept for; there are up to nine.
 PATTERNS_PER_SUBSPACE = 4
-# Patches by which is measured how long reconstruction takes.
-MEASURED = 512
+# Share of the patches by which is measured how long reconstruction takes, up to a block of them.
+MEASURED_SHARE = 1 / 16
+# Share of a limited time that is kept for looking again, if it takes that long.
+MOST_RESERVED = 0.8
 # Share of an image that is missing from which the dictionary is learnt feature by feature.
 MUCH_MISSING = 0.25
 # Strength of the prior by which subspaces resemble each other, in patches.
@@ -339,16 +341,16 @@ class Learner:
                 n_jobs=self.n_jobs,
             )
             self.infos.append(info)
-            if callback is not None or clock.limit is not None:
+            asked = callback is not None or clock.limit is not None
+            if asked and len(self.infos).bit_count() == 1:  # a power of two: it takes a while
                 self.costs = self.measure()
             if callback is not None and callback(self.progress(clock)) is True:
                 return "callback"
             if convergence.tol > 0 and convergence([info.free_energy for info in self.infos]):
                 return "converged"
-            if clock.limit is not None:
-                reserved = min(self.closing_seconds(self.closing), allowed / 2)
-                if clock.left() < info.seconds + reserved:
-                    return "time_limit"
+            limited = clock.limit is not None
+            if limited and clock.left() < info.seconds + self.reserved(allowed):
+                return "time_limit"
         return "max_iter"
 
     @property
@@ -419,7 +421,8 @@ class Learner:
         evidence = self.evidence(*given, self.noise_level**2) if self.looks_again else None
         first = len(self.infos) == 1  # something is compiled then
         looks = []
-        for size in (1, 1, MEASURED) if first else (1, MEASURED):
+        n_measured = min(PATCHES_AT_ONCE, math.ceil(MEASURED_SHARE * len(self.X)))
+        for size in (1, 1, n_measured) if first else (1, n_measured):
             block = self.learnt_block(slice(0, size))
             started = time.perf_counter()
             self.estimate(block)
@@ -427,17 +430,19 @@ class Learner:
             if evidence is not None:
                 self.look_again(block, evidence)
             looks.append((between - started, time.perf_counter() - between))
-        n_measured = min(MEASURED, len(self.X))
-        measured = [
+        first_look, second_look = (
             Look(max(many - one, 0.0) / n_measured, one)
             for one, many in zip(*looks[-2:], strict=True)
-        ]
+        )
         around = 0.0
         if self.looks_again:
             for _ in range(2 if first else 1):
-                around = likeness.seconds(self.places.shape, self.stride_around, self.n_jobs)
+                stride = self.stride_around(thinning=1)
+                around = likeness.seconds(self.places.shape, stride, self.n_jobs)
         step = self.infos[-1].seconds / len(self.X)
-        return Costs(step, *measured, around, self.keeps_states)
+        if evidence is not None:  # an iteration has statistics too
+            step = max(second_look.per_patch - first_look.per_patch, 0.0) / closing.SECOND_STEPS
+        return Costs(step, first_look, second_look, around, self.keeps_states)
 
     def closing_seconds(self, way: Closing) -> float:
         """How long it will take from the last iteration to the end."""
@@ -445,12 +450,27 @@ class Learner:
             raise RuntimeError("Costs were not measured.")
         n_others = len(closing.others(self.places, self.numbers, way.thinning))
         way = way._replace(looks=way.looks and self.looks_again)
-        return closing.seconds(way, self.costs, len(self.X), n_others, PATCHES_AT_ONCE)
+        wider = self.stride_around(way.thinning) / self.stride_around(thinning=1)
+        costs = self.costs._replace(around=self.costs.around / wider**2)
+        return closing.seconds(way, costs, len(self.X), n_others, PATCHES_AT_ONCE)
+
+    def reserved(self, allowed: float) -> float:
+        """Seconds of those allowed that are left for the end.
+
+        Looking again, at few patches, gains more than further iterations do.
+        """
+        quickest = Closing(closing.FEWEST_SEARCH_STEPS, self.widest_thinning)
+        quick, best = (self.closing_seconds(way) for way in (quickest, self.closing))
+        return max(min(best, allowed / 2), min(quick, MOST_RESERVED * allowed))
+
+    @property
+    def widest_thinning(self) -> int:
+        """For patches that overlap by half."""
+        return max(1, min(self.places.patch) // (2 * self.widest_step))
 
     def closing_within(self, seconds: float) -> Closing:
         """The best way to end in that time, or the quickest there is."""
-        widest = max(1, min(self.places.patch) // (2 * self.widest_step))
-        ways = closing.ways(self.most_search_steps, widest, self.looks_again)
+        ways = closing.ways(self.most_search_steps, self.widest_thinning, self.looks_again)
         chosen = Closing(self.most_search_steps)
         for chosen in ways:
             if self.closing_seconds(chosen) <= seconds:
@@ -522,11 +542,10 @@ class Learner:
         overlapping = 2 * self.widest_step <= min(self.places.patch)
         return self.closing.looks and overlapping and isinstance(self.model, SubspaceModel)
 
-    @property
-    def stride_around(self) -> int:
-        """Step between places where like patches are looked at: that of the patches that are learnt
-        from, and two at least where these were too many."""
-        stride = max(self.widest_step, 1 if self.learnt_all else 2)
+    def stride_around(self, thinning: int) -> int:
+        """Step between places where like patches are looked at: that of the patches that take part,
+        and two at least where these are too many to learn from all."""
+        stride = thinning * max(self.widest_step, 1 if self.learnt_all else 2)
         return min(stride, likeness.WIDTH // 2)
 
     def evidence(

@@ -86,7 +86,8 @@ def look_around(learner: Learner, merge: str, merged: Merged, keep_observed: boo
     restored = np.where(observed & keep_observed, given.values, merged.mean)
     restored = np.where(known, restored, 0.0).astype(np.float32)
     seen = Seen(given.values, observed, restored, compared.astype(np.float32), known)
-    rest = learner.stride_around, merge, noise_variance, learner.n_jobs
+    stride = learner.stride_around(learner.closing.thinning)
+    rest = stride, merge, noise_variance, learner.n_jobs
     mean = _around(seen, *rest)
     if given.observed is None and known.all():
         mean += look_from_afar(given.values, mean, *rest)

@@ -55,8 +55,8 @@ PATCHES_PER_SUBSPACE = 64
 # as many as are learnt from: more hardly make a better dictionary.
 PATCHES_OF_PRESET = 64_000
 # Patches that are learnt from, of a large image in a limited time, for each second of a thread.
-PATCHES_PER_SECOND = 1500
-INCOMPLETE_PATCHES_PER_SECOND = 600
+PATCHES_PER_SECOND = 1000
+INCOMPLETE_PATCHES_PER_SECOND = 500
 FEWEST_LATENTS_IN_TIME = 256
 # To see around a hole, patches must be wider than it, up to a size.
 HOLE_WIDTHS = 2
