@@ -391,7 +391,10 @@ def update_dictionary(
     pull = PROXIMITY * (np.trace(second) / len(second) + np.finfo(float).tiny)
     while True:  # ends: a large enough pull makes any matrix positive definite
         try:
-            system = linalg.cho_factor(second + pull * np.eye(len(second)), lower=True)
+            matrix = second.copy()
+            np.fill_diagonal(matrix, np.diag(second) + pull)
+            # LAPACK sees the transpose, and needs no copy of its own.
+            system = linalg.cho_factor(matrix.T, lower=False, overwrite_a=True)
             break
         except linalg.LinAlgError:
             pull *= 100
