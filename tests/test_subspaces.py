@@ -1,5 +1,6 @@
 """Spike-and-slab coding with subspaces, against its slow twin and its limits."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -19,7 +20,7 @@ from evoem.models import (
     subspace_sums,
     subspaces,
 )
-from evoem.models.base import Posterior
+from evoem.models.base import Model, Posterior
 from evoem.models.clusters import Clusters, cluster
 from evoem.models.spike_slab import SpikeSlabParams
 from evoem.models.subspace_additions import rank_additions, tiers_of
@@ -119,7 +120,8 @@ def precision(dtype):
 
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("placed", [False, True])
-def test_single_log_joints_are_those_of_states_of_one_latent(missing, placed):
+def test_states_of_one_latent_are_scored_by_their_log_joints(missing, placed):
+    """Those of incomplete rows without inner products of different patterns."""
     params, X, observed = make_problem(missing)
     if placed:
         probs = np.random.default_rng(1).uniform(0.1, 0.6, (2, 3, len(SIZES)))
@@ -128,10 +130,44 @@ def test_single_log_joints_are_those_of_states_of_one_latent(missing, placed):
     rows = MODEL.prepare_rows(derived, X, observed)
     if placed:
         rows = MODEL.place(derived, rows, np.random.default_rng(2).uniform(0, 1, (len(X), 2)))
-    found = np.empty((len(X), len(SIZES)))
-    MODEL.single_log_joints(derived, rows, found)
+    found = MODEL.single_scores(derived, rows)
     single = for_all(X, np.eye(len(SIZES), dtype=bool))
-    np.testing.assert_allclose(found, posterior.evaluate(MODEL, derived, rows, single), rtol=1e-12)
+    expected = posterior.evaluate(MODEL, derived, rows, single)
+    np.testing.assert_allclose(found[rows.complete], expected[rows.complete], rtol=1e-12)
+    for r in np.flatnonzero(~rows.complete):
+        for g, (begin, end) in enumerate(itertools.pairwise(derived.groups)):
+            V = derived.scaled[begin:end] * observed[r]
+            gram = 1 + np.square(V).sum(1)
+            eta = V @ X[r] / np.sqrt(derived.noise_variance) + derived.shift[begin:end]
+            bias = derived.bias[0] if rows.bias is None else rows.bias[r]
+            value = rows.base[r] + bias[g] + 0.5 * (eta**2 / gram - np.log(gram)).sum()
+            assert found[r, g] == pytest.approx(value, rel=1e-10)
+            if end - begin == 1:  # nothing was left out
+                assert found[r, g] == pytest.approx(expected[r, g], rel=1e-10)
+
+
+@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("n_best", [1, 3, 12])
+def test_rows_start_from_their_best_states_of_one_latent(missing, n_best):
+    """Of incomplete rows, from the best of those that seem so."""
+    params, X, observed = make_problem(missing, sizes=(2, 1, 3) * 10, n_rows=40)
+    derived = MODEL.prepare(params, X.dtype)
+    rows = MODEL.prepare_rows(derived, X, observed)
+    single = for_all(X, np.eye(30, dtype=bool))
+    log_joints = posterior.evaluate(MODEL, derived, rows, single)
+    scores = MODEL.single_scores(derived, rows)
+    out = np.empty((len(X), n_best), np.int64)
+    MODEL.best_single(derived, rows, out)
+    for r, found in enumerate(out):
+        candidates = np.arange(30)
+        if not rows.complete[r]:
+            candidates = np.argsort(-scores[r])[: 4 * n_best]
+        best = candidates[np.argsort(-log_joints[r, candidates])[:n_best]]
+        assert set(found) == set(best)
+    generic = np.empty_like(out)
+    Model.best_single(MODEL, derived, rows, generic)
+    exact = np.sort(np.argsort(-log_joints, axis=1)[:, :n_best], axis=1)
+    np.testing.assert_array_equal(np.sort(generic, axis=1), exact)
 
 
 @pytest.mark.usefixtures("tables")

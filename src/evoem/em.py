@@ -271,10 +271,9 @@ def _take_best_single(
 
     def choose(block: slice) -> None:
         for chunk in chunks(block, len(single)):
-            log_joints = np.empty((chunk.stop - chunk.start, len(single)))
+            best = np.empty((chunk.stop - chunk.start, n_states), np.int64)
             with numbering(range(chunk.start, chunk.stop)):
-                model.single_log_joints(derived, data.prepare(model, derived, chunk), log_joints)
-            best = np.argpartition(-log_joints, n_states - 1, axis=1)[:, :n_states]
+                model.best_single(derived, data.prepare(model, derived, chunk), best)
             first[chunk] = single[np.sort(best, axis=1)]
 
     with one_blas_thread():

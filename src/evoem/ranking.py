@@ -41,6 +41,11 @@ def kth_largest(values, n, k):
     return values[k]
 
 
+def highest(values: NDArray[np.floating[Any]], n_best: int) -> NDArray[np.int64]:
+    """Places of the highest values of each row, in any order."""
+    return np.argpartition(-values, n_best - 1, axis=1)[:, :n_best]
+
+
 @inlined
 def best_scores(scores, tops, out, r, p):
     """Write the places of the highest scores to `out[r, p]`, best first; those of -inf never.

@@ -51,7 +51,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from evoem.ranking import rank_inactive
+from evoem.ranking import highest, rank_inactive
 from evoem.states import Genomes, Population, States, add_weighted, pack, unpack
 
 Mask = NDArray[np.bool_] | None
@@ -125,16 +125,19 @@ class Model(ABC):
         """
         raise self._undefined("log_joints or dense_log_joints")
 
-    def single_log_joints(self, derived: Any, rows: Any, out: NDArray[np.float64]) -> None:
-        """Fill in log p(s, x) of the states of one active latent, (n_rows, n_latents).
+    def best_single(self, derived: Any, rows: Any, out: NDArray[np.int64]) -> None:
+        """Fill in latents that are best alone: (n_rows, n_best), in any order.
 
-        This default evaluates them like any others; a model that `starts_single` may know a faster
-        way.
+        By log p(s, x) of all states of one active latent; a model that `starts_single` may know a
+        faster way.
         """
-        single = pack(np.eye(out.shape[1], dtype=np.bool_))
+        n_latents = self.n_latents(derived)
+        single = pack(np.eye(n_latents, dtype=np.bool_))
         states = np.ascontiguousarray(np.broadcast_to(single, (len(out), *single.shape)))
-        starts, stops = np.zeros(len(out), np.int64), np.full(len(out), out.shape[1])
-        self.log_joints(derived, rows, Population(states, out, starts, stops))
+        values = np.empty((len(out), n_latents))
+        starts, stops = np.zeros(len(out), np.int64), np.full(len(out), n_latents)
+        self.log_joints(derived, rows, Population(states, values, starts, stops))
+        out[:] = highest(values, out.shape[1])
 
     def log_joint(self, params: Any, x: ArrayLike, observed: Mask, state: ArrayLike) -> float:
         """log p(s, x) of one row and one boolean state."""

@@ -7,6 +7,7 @@ from evoem.models.subspace_pairs import pair_map, pair_means, single_square
 from evoem.models.subspace_products import fill_system, forget_row
 from evoem.models.subspace_sums import add_second
 from evoem.models.subspace_systems import (
+    LARGE,
     factorise,
     invert,
     list_patterns,
@@ -66,17 +67,32 @@ def log_joints(
 
 
 @kernel
-def single_log_joints(groups, bias, shift, pivots, constants, projections, base, complete, out):
-    """Log-joints of the states of one latent, of complete rows."""
+def single_scores(
+    groups, bias, shift, pivots, constants, projections, base, complete, squares, out,
+):  # fmt: skip
+    """Log-joints of the states of one latent; `squares` are those of V that incomplete rows saw."""
     row = np.empty(len(shift), shift.dtype)
+    n_incomplete = 0
     for r in range(len(out)):
-        if complete[r]:
-            own = r if len(bias) > 1 else 0
-            for h in range(len(row)):
-                row[h] = projections[r, h] + shift[h]
-            for a in range(out.shape[1]):
+        own = r if len(bias) > 1 else 0
+        for h in range(len(row)):
+            row[h] = projections[r, h] + shift[h]
+        for a in range(out.shape[1]):
+            value = base[r] + bias[own, a]
+            if complete[r]:
                 square = single_square(row, pivots, groups[a], groups[a + 1])
-                out[r, a] = base[r] + bias[own, a] + 0.5 * square + constants[a]
+                out[r, a] = value + 0.5 * square + constants[a]
+                continue
+            determinant = 1.0
+            for i in range(groups[a], groups[a + 1]):
+                pivot = 1.0 + squares[n_incomplete, i]
+                determinant *= pivot
+                value += 0.5 * row[i] * row[i] / pivot
+                if determinant > LARGE:
+                    value -= 0.5 * np.log(determinant)
+                    determinant = 1.0
+            out[r, a] = value - 0.5 * np.log(determinant)
+        n_incomplete += not complete[r]
 
 
 @kernel

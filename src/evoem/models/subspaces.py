@@ -37,8 +37,8 @@ from evoem.models.subspace_pairs import Pairs, solve_pairs
 from evoem.models.subspace_prior import patterns_by_width, within_latents
 from evoem.models.subspace_products import ObservedGram, no_products_yet
 from evoem.models.subspace_sums import add_covariances, place_blocks, rotate_moments, spread
-from evoem.ranking import empty_ranks
-from evoem.states import Genomes, Population
+from evoem.ranking import empty_ranks, highest
+from evoem.states import Genomes, Population, pack
 
 # A pattern has as many parameters as data have features. It is worth having where the likelihood
 # gains so many nats by each.
@@ -49,6 +49,8 @@ ACTIVE_AT_FIRST = 1.2
 EXAMPLES = 20_000
 # Correlations of patterns with what states leave that are held at once: they stay in the cache.
 CORRELATIONS_AT_ONCE = 1 << 19
+# Latents that the best ones of an incomplete row are chosen among, for each.
+CANDIDATES = 4
 # Rows of which less than this share of the usual number of values was observed, such as patches
 # that reach beyond an image, say more about what they were filled with.
 USUAL = 0.75
@@ -230,17 +232,36 @@ class SubspaceModel(LinearModel):
             rows.complete, rows.observed, self._products(derived, rows), *population,
         )  # fmt: skip
 
-    def single_log_joints(self, derived: Any, rows: Rows, out: NDArray[np.float64]) -> None:
+    def best_single(self, derived: Any, rows: Rows, out: NDArray[np.int64]) -> None:
+        """Of incomplete rows among those that are best if V were orthogonal over what was seen."""
+        scores = self.single_scores(derived, rows)
+        out[:] = highest(scores, out.shape[1])
+        incomplete, n_latents = np.flatnonzero(~rows.complete), scores.shape[1]
+        if len(incomplete) == 0:
+            return
+        n_candidates = min(CANDIDATES * out.shape[1], n_latents)
+        candidates = highest(scores[incomplete], n_candidates)
+        single = pack(np.eye(n_latents, dtype=np.bool_))
+        values = np.empty((len(incomplete), n_candidates))
+        starts, stops = np.zeros(len(values), np.int64), np.full(len(values), n_candidates)
+        population = Population(single[candidates], values, starts, stops)
+        self.log_joints(derived, slice_rows(rows, incomplete), population)
+        chosen = highest(values, out.shape[1])
+        out[incomplete] = np.take_along_axis(candidates, chosen, axis=1)
+
+    def single_scores(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
+        """Log-joints of states of one latent; of incomplete rows as if V were orthogonal."""
         bias = derived.bias if rows.bias is None else rows.bias
-        subspace_kernels.single_log_joints(
+        squares = np.empty((0, len(derived.scaled)), derived.scaled.dtype)
+        if rows.observed is not None:
+            seen = rows.observed[~rows.complete].astype(derived.scaled.dtype)
+            squares = linear.row_products(seen, derived.scaled**2)
+        out = np.empty((len(rows.X), self.n_latents(derived)))
+        subspace_kernels.single_scores(
             derived.groups, bias, derived.shift, derived.pivots, derived.constants,
-            rows.projections, rows.base, rows.complete, out,
+            rows.projections, rows.base, rows.complete, squares, out,
         )  # fmt: skip
-        incomplete = np.flatnonzero(~rows.complete)
-        if len(incomplete):
-            some = np.empty((len(incomplete), out.shape[1]))
-            super().single_log_joints(derived, slice_rows(rows, incomplete), some)
-            out[incomplete] = some
+        return out
 
     def fill_moments(
         self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments,
