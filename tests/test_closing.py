@@ -37,11 +37,11 @@ def test_others_are_thinned_and_reach_all_edges(thinning):
 @pytest.mark.parametrize(
     ("way", "keeps_states", "expected"),
     [
-        (Closing(5, looks=False), True, 6 * 5 + closing.SHARE * (10 * 0.1 + 2 * 2)),
-        (Closing(5), True, 6 * 5 + closing.SHARE * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(5), False, 6 * 10 + closing.SHARE * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(30), False, 6 * 35 + closing.SHARE * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(3), False, 6 * 6 + closing.SHARE * (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(5, looks=False), True, 6 * 5 + (10 * 0.1 + 2 * 2)),
+        (Closing(5), True, 6 * 5 + (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(5), False, 6 * 10 + (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(30), False, 6 * 35 + (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(3), False, 6 * 6 + (10 * 0.4 + 2 * 6 + 2.5 * 8)),
     ],
 )
 def test_seconds_are_counted(way, keeps_states, expected):

@@ -807,18 +807,17 @@ def test_runs_end_when_the_time_is_up():
     assert 1 < len(result.free_energies) < 100_000
 
 
-@pytest.mark.parametrize("n_iterations", [1, 2])
 @pytest.mark.parametrize("looks_again", [False, True])
-def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_again, monkeypatch):
+def test_the_time_of_merging_counts_blocks_and_patches(looks_again, monkeypatch):
     """Reconstruction takes two seconds a block and a hundredth a patch, after compilation, a second
     look three times as long, and looking around seven seconds."""
     now = [0.0]
 
     def estimate(rows, times=1):
-        compilation = 60.0 if n_iterations == 1 and now[0] == 0.0 else 0.0
+        compilation = 60.0 if now[0] == 0.0 else 0.0
         now[0] += compilation + times * (2.0 + 0.01 * len(rows))
 
-    around = [7.0, 60.0] if n_iterations == 1 else [7.0]
+    around = [7.0, 60.0]
     monkeypatch.setattr(learning.likeness, "seconds", lambda *where: around.pop())
     monkeypatch.setattr(learning.time, "perf_counter", lambda: now[0])
     rows = np.zeros((5000, 4))
@@ -827,7 +826,7 @@ def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_again
         evidence=lambda *image: "evidence", look_again=lambda rows, evidence: estimate(rows, 3),
         canonical=SimpleNamespace(values=rows), noise_level=1.0,
         places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE, shape=None),
-        infos=[SimpleNamespace(seconds=5.0)] * n_iterations, n_jobs=1,
+        infos=[SimpleNamespace(seconds=5.0)], n_jobs=1,
         stride_around=lambda thinning: 1, keeps_states=True,
     )  # fmt: skip
     n_patches = 3 * learning.PATCHES_AT_ONCE
@@ -838,7 +837,7 @@ def test_the_time_of_merging_counts_blocks_and_patches(n_iterations, looks_again
     n_learnt, others = 5000, n_patches - 5000
     found = closing.seconds(way, costs, n_learnt, others, learning.PATCHES_AT_ONCE)
     step = 0.02 if looks_again else 5.0 / 5000  # a second look but for what the first one takes
-    assert found == pytest.approx(closing.SHARE * whole + others * 3 * step, rel=0.01)
+    assert found == pytest.approx(whole + others * 3 * step, rel=0.01)
     forgotten = costs._replace(keeps_states=False)
     more = closing.seconds(way, forgotten, n_learnt, others, learning.PATCHES_AT_ONCE) - found
     assert more == pytest.approx(others * 3 * step if looks_again else 0.0, rel=0.01)

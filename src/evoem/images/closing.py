@@ -23,8 +23,6 @@ SEARCH_TOLERANCE = 1e-2
 # E-steps of a second look, from known states and from none.
 SECOND_STEPS = 1
 SECOND_SEARCH_STEPS = 5
-# What is kept for reconstruction and merging, in times of what they were measured to take.
-SHARE = 1.2
 # Looks at like patches: two, and at a quarter of the pixels each.
 LOOKS_AROUND = 2.5
 
@@ -77,7 +75,7 @@ def seconds(closing: Closing, costs: Costs, n_learnt: int, n_others: int, at_onc
         merging += costs.second.at(n_learnt + n_others, at_once) + LOOKS_AROUND * costs.around
         if not costs.keeps_states:
             steps += min(SECOND_SEARCH_STEPS, closing.steps)
-    return n_others * steps * costs.step + SHARE * merging
+    return n_others * steps * costs.step + merging
 
 
 def ways(most_steps: int, widest_thinning: int, can_look: bool) -> Iterator[Closing]:

@@ -419,10 +419,9 @@ class Learner:
         """How long it will take to reconstruct and merge patches."""
         given = self.canonical.values, np.ones(self.canonical.values.shape, np.bool_)
         evidence = self.evidence(*given, self.noise_level**2) if self.looks_again else None
-        first = len(self.infos) == 1  # something is compiled then
         looks = []
         n_measured = min(PATCHES_AT_ONCE, math.ceil(MEASURED_SHARE * len(self.X)))
-        for size in (1, 1, n_measured) if first else (1, n_measured):
+        for size in (1, 1, n_measured):  # something is compiled or derived at first
             block = self.learnt_block(slice(0, size))
             started = time.perf_counter()
             self.estimate(block)
@@ -436,8 +435,8 @@ class Learner:
         )
         around = 0.0
         if self.looks_again:
-            for _ in range(2 if first else 1):
-                stride = self.stride_around(thinning=1)
+            stride = self.stride_around(thinning=1)
+            for _ in range(2):
                 around = likeness.seconds(self.places.shape, stride, self.n_jobs)
         step = self.infos[-1].seconds / len(self.X)
         if evidence is not None:  # an iteration has statistics too
