@@ -13,7 +13,7 @@ from evoem.errors import LogJointError
 from evoem.evolution import Breeding, Evolution, Pool, breed
 from evoem.models.base import Model
 from evoem.ranking import kth_largest
-from evoem.states import Population, States, copy, unpack
+from evoem.states import Population, States, copy, unpack, whole_population
 
 # Rows are worked on a few at a time, so that what they need stays in the processor's cache.
 STATES_AT_ONCE = 120_000
@@ -119,11 +119,9 @@ def weigh(log_joints: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
 
 def evaluate(model: Model, derived: Any, rows: Any, states: States) -> NDArray[np.float64]:
     """Log-joints of `states` (n_rows, n_states, n_words)."""
-    n_rows, n_states, _ = states.shape
-    out = np.empty((n_rows, n_states))
-    starts, stops = np.zeros(n_rows, np.int64), np.full(n_rows, n_states)
+    out = np.empty(states.shape[:2])
     own = np.ascontiguousarray(states)  # the same for all rows, they may be a view of one
-    model.log_joints(derived, rows, Population(own, out, starts, stops))
+    model.log_joints(derived, rows, whole_population(own, out))
     return out
 
 

@@ -37,6 +37,13 @@ class Population(NamedTuple):
     stops: NDArray[np.int64]
 
 
+def whole_population(states: States, log_joints: NDArray[np.float64]) -> Population:
+    """All states of each row, whose log-joints are to be filled in."""
+    n_rows, n_states, _ = states.shape
+    starts, stops = np.zeros(n_rows, np.int64), np.full(n_rows, n_states)
+    return Population(states, log_joints, starts, stops)
+
+
 class Genomes(NamedTuple):
     """Parents or children of a block of rows, not yet evaluated: `states[r, :counts[r]]`."""
 

@@ -319,7 +319,10 @@ class Learner:
         )
         self.infos = learnt.infos
         self.n_learnt = learnt.n_patches
-        found = self.search(self.learnt_block(slice(None))._replace(states=None))
+        block = self.learnt_block(slice(None))
+        found = self._infer(
+            block, block.X, block.observed, self.params, self.derived, self.closing.steps
+        )
         self.state = self.state._replace(states=found.states)
 
     def _iterate(

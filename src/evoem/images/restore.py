@@ -1,6 +1,7 @@
 """Restore an image from nothing but that image: arrays in, arrays out."""
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -228,6 +229,12 @@ def restore(
     explicit = {name: value for name, value in given.items() if value is not None}
     if merge is None:
         merge = "variance" if canonical.observed is None else "centre"
+    thread_seconds = None
+    if time_limit is not None:
+        n_runs = 1  # that share the time
+        if select is not None:
+            n_runs += restarts * math.prod(len(values) for values in candidates.values())
+        thread_seconds = time_limit * effective_n_jobs(n_jobs) / n_runs
     plans = plans_for(
         canonical,
         explicit,
@@ -240,7 +247,7 @@ def restore(
         keep_observed=keep_observed,
         n_jobs=effective_n_jobs(n_jobs),
         memory=machine_memory() // 2 if memory is None else memory,
-        thread_seconds=None if time_limit is None else time_limit * effective_n_jobs(n_jobs),
+        thread_seconds=thread_seconds,
         seeds=[(seed + number) % N_SEEDS for number in range(restarts)],
     )
     clock = Clock(started, time_limit)
@@ -292,15 +299,16 @@ def plans_for(
         step = stride_for(shape, settings.patch_size) if stride is None else stride
         beyond = BEYOND_EDGES if model == "subspaces" else 0.0
         places = patches.grid(shape, settings.patch_size, step, beyond)
+        n_learnt = settings.n_learnt
         if thread_seconds is not None and preset != "paper":
-            given["n_learnt"] = n_learnt_in(thread_seconds, settings, given, canonical.observed)
+            n_learnt = n_learnt_in(thread_seconds, settings, given, canonical.observed)
         if settings.rank and "n_latents" not in given:  # few, if there is little memory or time
             room = n_fitting(canonical, places, settings, memory)
-            learnt = min(room, given.get("n_learnt", settings.n_learnt))
-            fewer = n_latents_for(SUBSPACE_PRESETS[preset], learnt)
+            fewer = n_latents_for(SUBSPACE_PRESETS[preset], min(room, n_learnt))
             if fewer < settings.n_latents:
-                given["n_latents"] = fewer
-        settings = settings_for(preset, model, given, canonical.values, canonical.observed)
+                given = {**given, "n_latents": fewer}
+                settings = settings_for(preset, model, given, canonical.values, canonical.observed)
+        settings = settings._replace(n_learnt=n_learnt)
         plans += [
             Plan(
                 preset=preset,

@@ -52,7 +52,15 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from evoem.ranking import highest, rank_inactive
-from evoem.states import Genomes, Population, States, add_weighted, pack, unpack
+from evoem.states import (
+    Genomes,
+    Population,
+    States,
+    add_weighted,
+    pack,
+    unpack,
+    whole_population,
+)
 
 Mask = NDArray[np.bool_] | None
 
@@ -135,8 +143,7 @@ class Model(ABC):
         single = pack(np.eye(n_latents, dtype=np.bool_))
         states = np.ascontiguousarray(np.broadcast_to(single, (len(out), *single.shape)))
         values = np.empty((len(out), n_latents))
-        starts, stops = np.zeros(len(out), np.int64), np.full(len(out), n_latents)
-        self.log_joints(derived, rows, Population(states, values, starts, stops))
+        self.log_joints(derived, rows, whole_population(states, values))
         out[:] = highest(values, out.shape[1])
 
     def log_joint(self, params: Any, x: ArrayLike, observed: Mask, state: ArrayLike) -> float:
@@ -147,9 +154,7 @@ class Model(ABC):
         rows = self.prepare_rows(derived, row, mask)
         out = np.empty((1, 1))
         states = pack(np.asarray(state, np.bool_)[None, None])
-        self.log_joints(
-            derived, rows, Population(states, out, np.zeros(1, np.int64), np.ones(1, np.int64))
-        )
+        self.log_joints(derived, rows, whole_population(states, out))
         return float(out[0, 0])
 
     def flip_gains(self, derived: Any, rows: Any, genomes: Genomes) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ from evoem.models.subspace_prior import patterns_by_width, within_latents
 from evoem.models.subspace_products import ObservedGram, no_products_yet
 from evoem.models.subspace_sums import add_covariances, place_blocks, rotate_moments, spread
 from evoem.ranking import empty_ranks, highest
-from evoem.states import Genomes, Population, pack
+from evoem.states import Genomes, Population, pack, whole_population
 
 # A pattern has as many parameters as data have features. It is worth having where the likelihood
 # gains so many nats by each.
@@ -243,8 +243,7 @@ class SubspaceModel(LinearModel):
         candidates = highest(scores[incomplete], n_candidates)
         single = pack(np.eye(n_latents, dtype=np.bool_))
         values = np.empty((len(incomplete), n_candidates))
-        starts, stops = np.zeros(len(values), np.int64), np.full(len(values), n_candidates)
-        population = Population(single[candidates], values, starts, stops)
+        population = whole_population(single[candidates], values)
         self.log_joints(derived, slice_rows(rows, incomplete), population)
         chosen = highest(values, out.shape[1])
         out[incomplete] = np.take_along_axis(candidates, chosen, axis=1)
