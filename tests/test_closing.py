@@ -6,11 +6,11 @@ from test_restore import noisy, picture
 
 from evoem import restore
 from evoem.images import closing, learning, patches, presets
-from evoem.images.closing import Closing, Costs, Look
+from evoem.images.closing import Closing, Costs
 from evoem.images.learning import Learner
 
 # Two blocks of ten patches, four of them learnt from.
-COSTS = Costs(step=1.0, first=Look(0.1, 2.0), second=Look(0.3, 4.0), around=8.0, keeps_states=True)
+COSTS = Costs(step=1.0, patch=0.1, block=2.0, around=(5.0, 7.0, 8.0))
 
 
 @pytest.mark.parametrize("thinning", [1, 2, 3, 4])
@@ -35,27 +35,26 @@ def test_others_are_thinned_and_reach_all_edges(thinning):
 
 
 @pytest.mark.parametrize(
-    ("way", "keeps_states", "expected"),
+    ("way", "expected"),
     [
-        (Closing(5, looks=False), True, 6 * 5 + (10 * 0.1 + 2 * 2)),
-        (Closing(5), True, 6 * 5 + (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(5), False, 6 * 10 + (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(30), False, 6 * 35 + (10 * 0.4 + 2 * 6 + 2.5 * 8)),
-        (Closing(3), False, 6 * 6 + (10 * 0.4 + 2 * 6 + 2.5 * 8)),
+        (Closing(5, looks=0), 6 * 5 + (10 * 0.1 + 2 * 2)),
+        (Closing(5, looks=1), 6 * 5 + (10 * 0.1 + 2 * 2) + 8),
+        (Closing(5), 6 * 5 + (10 * 0.1 + 2 * 2) + 5 + 7 + 8),
+        (Closing(3), 6 * 3 + (10 * 0.1 + 2 * 2) + 5 + 7 + 8),
     ],
 )
-def test_seconds_are_counted(way, keeps_states, expected):
-    costs = COSTS._replace(keeps_states=keeps_states)
-    assert closing.seconds(way, costs, 4, 6, at_once=5) == pytest.approx(expected)
+def test_seconds_are_counted(way, expected):
+    assert closing.seconds(way, COSTS, 4, 6, at_once=5) == pytest.approx(expected)
 
 
 def test_ways_lead_from_the_best_to_the_quickest():
-    ways = list(closing.ways(4, 2, can_look=True))
+    ways = list(closing.ways(4, 2, most_looks=1))
     assert ways == [
-        Closing(4, 1, True), Closing(3, 1, True), Closing(4, 2, True), Closing(3, 2, True),
-        Closing(4, 1, False), Closing(3, 1, False), Closing(4, 2, False), Closing(3, 2, False),
+        Closing(4, 1, 1), Closing(3, 1, 1), Closing(4, 2, 1), Closing(3, 2, 1),
+        Closing(4, 1, 0), Closing(3, 1, 0), Closing(4, 2, 0), Closing(3, 2, 0),
     ]  # fmt: skip
-    assert list(closing.ways(4, 2, can_look=False)) == ways[4:]
+    assert list(closing.ways(4, 2, most_looks=0)) == ways[4:]
+    assert list(closing.ways(4, 2, most_looks=3))[8:] == ways
 
 
 def test_a_run_ends_in_the_best_way_there_is_time_for(monkeypatch):
@@ -67,7 +66,7 @@ def test_a_run_ends_in_the_best_way_there_is_time_for(monkeypatch):
 
     def watched(learner, seconds):
         learner.costs = COSTS
-        ways = list(closing.ways(learner.most_search_steps, 4, can_look=True))
+        ways = list(closing.ways(learner.most_search_steps, 4, most_looks=3))
         needed = [learner.closing_seconds(way) for way in ways]
         for limit in [0.0, *sorted(needed), 1e9]:
             in_time = [way for way, time in zip(ways, needed, strict=True) if time <= limit]
@@ -83,7 +82,7 @@ def test_a_run_ends_in_the_best_way_there_is_time_for(monkeypatch):
 
 
 @pytest.mark.parametrize("thinning", [1, 2])
-@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("looks", [0, 1, 3])
 def test_fewer_patches_still_restore_the_image(thinning, looks, monkeypatch):
     clean = picture()
     few = presets.SUBSPACE_PRESETS["fast"]._replace(n_learnt=300)

@@ -355,25 +355,6 @@ def test_inference_goes_on_from_the_first_states():
         em.infer(*given, n_states=10, first=once.states[1:])
 
 
-def test_states_are_weighed_by_the_log_joints_that_are_given():
-    """The mean of a mixture is that of the means of its states."""
-    problem = make_problem("spike_slab_diagonal", N=600, missing=0.3, seed=41)
-    model, dense = problem.model, reference.all_states(4)
-    kept = np.broadcast_to(states.pack(dense), (600, 16, 1)).copy()
-    log_weights = np.random.default_rng(0).normal(size=(600, 16))
-    options = {"observed": problem.observed, "log_joints": log_weights}
-    given = model.reconstruct, model, problem.X, problem.params
-    parts = em.estimate(*given, kept, **options)
-    mean = np.concatenate([part[0] for part in parts])
-    expected = np.zeros_like(problem.X)
-    weights = np.exp(log_weights) / np.exp(log_weights).sum(1, keepdims=True)
-    for m in range(16):
-        alone = em.estimate(*given, kept[:, m : m + 1].copy(), observed=problem.observed)
-        expected += weights[:, m : m + 1] * np.concatenate([part[0] for part in alone])
-    unseen = ~problem.observed.any(1)  # the prior is known exactly
-    np.testing.assert_allclose(mean[~unseen], expected[~unseen], rtol=1e-8, atol=1e-8)
-
-
 def test_a_row_with_nothing_observed_gives_the_prior_mean():
     for name in MODELS:
         problem = make_problem(name, H=9, missing=0.3, seed=39)  # truncated: 20 of 512 states

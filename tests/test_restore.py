@@ -567,7 +567,7 @@ def test_images_are_merged_from_what_the_estimator_says_of_patches(
     model, merge, n_parts, monkeypatch
 ):
     """At first sight; see test_looks.py for the others."""
-    monkeypatch.setattr(learning.Learner, "looks_again", False)
+    monkeypatch.setattr(learning.Learner, "looks", 0)
     settings = TINY | {"n_parts": n_parts}
     image = GREY.copy()
     if model == "ebsc":  # both cases with few runs
@@ -807,40 +807,32 @@ def test_runs_end_when_the_time_is_up():
     assert 1 < len(result.free_energies) < 100_000
 
 
-@pytest.mark.parametrize("looks_again", [False, True])
-def test_the_time_of_merging_counts_blocks_and_patches(looks_again, monkeypatch):
-    """Reconstruction takes two seconds a block and a hundredth a patch, after compilation, a second
-    look three times as long, and looking around seven seconds."""
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_the_time_of_merging_counts_blocks_and_patches(looks, monkeypatch):
+    """Reconstruction takes two seconds a block and a hundredth a patch, after compilation, an
+    E-step three times as long, and looks around three and four seconds."""
     now = [0.0]
 
-    def estimate(rows, times=1):
+    def work(rows, times):
         compilation = 60.0 if now[0] == 0.0 else 0.0
         now[0] += compilation + times * (2.0 + 0.01 * len(rows))
 
-    around = [7.0, 60.0]
+    around = [(3.0, 4.0), (60.0, 60.0)]
     monkeypatch.setattr(learning.likeness, "seconds", lambda *where: around.pop())
     monkeypatch.setattr(learning.time, "perf_counter", lambda: now[0])
     rows = np.zeros((5000, 4))
     learner = SimpleNamespace(
-        X=rows, learnt_block=lambda part: rows[part], estimate=estimate, looks_again=looks_again,
-        evidence=lambda *image: "evidence", look_again=lambda rows, evidence: estimate(rows, 3),
-        canonical=SimpleNamespace(values=rows), noise_level=1.0,
-        places=SimpleNamespace(n_patches=3 * learning.PATCHES_AT_ONCE, shape=None),
-        infos=[SimpleNamespace(seconds=5.0)], n_jobs=1,
-        stride_around=lambda thinning: 1, keeps_states=True,
+        X=rows, learnt_block=lambda part: rows[part], looks=looks, n_jobs=1,
+        estimate=lambda rows: work(rows, 1), infer=lambda rows, steps: work(rows, 3 * steps),
+        canonical=SimpleNamespace(values=rows, observed=None),
     )  # fmt: skip
-    n_patches = 3 * learning.PATCHES_AT_ONCE
-    whole = (4 if looks_again else 1) * (3 * 2.0 + 0.01 * 3 * learning.PATCHES_AT_ONCE)
-    whole += 2.5 * 7.0 if looks_again else 0.0
+    n_patches, at_once = 3 * learning.PATCHES_AT_ONCE, learning.PATCHES_AT_ONCE
     costs = learning.Learner.measure(learner)
-    way = closing.Closing(steps=3, looks=looks_again)
-    n_learnt, others = 5000, n_patches - 5000
-    found = closing.seconds(way, costs, n_learnt, others, learning.PATCHES_AT_ONCE)
-    step = 0.02 if looks_again else 5.0 / 5000  # a second look but for what the first one takes
-    assert found == pytest.approx(whole + others * 3 * step, rel=0.01)
-    forgotten = costs._replace(keeps_states=False)
-    more = closing.seconds(way, forgotten, n_learnt, others, learning.PATCHES_AT_ONCE) - found
-    assert more == pytest.approx(others * 3 * step if looks_again else 0.0, rel=0.01)
+    assert costs.step == pytest.approx(0.03, rel=0.01)
+    way = closing.Closing(steps=3, looks=looks)
+    found = closing.seconds(way, costs, 5000, n_patches - 5000, at_once)
+    whole = 3 * 2.0 + 0.01 * n_patches + sum([4.0, 3.0][:looks])
+    assert found == pytest.approx(whole + (n_patches - 5000) * 3 * 0.03, rel=0.01)
 
 
 def test_a_limit_that_is_not_reached_changes_nothing():

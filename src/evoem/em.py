@@ -347,12 +347,8 @@ def _over_chunks(
     part: slice,
     n_jobs: int,
     derived: Any = None,
-    known: NDArray[np.float64] | None = None,
 ) -> list[T]:
-    """`function(derived, rows, chunk, log_joints)` of the chunks of a part, in their order.
-
-    Log-joints are evaluated unless they are `known`.
-    """
+    """`function(derived, rows, chunk, log_joints)` of the chunks of a part, in their order."""
     if derived is None:
         derived = model.prepare(params, data.X.dtype)
 
@@ -360,11 +356,8 @@ def _over_chunks(
         results = []
         for chunk in chunks(block, kept.shape[1]):
             rows = data.prepare(model, derived, chunk)
-            if known is not None:
-                log_joints = known[chunk]
-            else:
-                with numbering(range(chunk.start, chunk.stop)):
-                    log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
+            with numbering(range(chunk.start, chunk.stop)):
+                log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
             results.append(function(derived, rows, chunk, log_joints))
         return results
 
@@ -625,19 +618,17 @@ def estimate(
     *,
     observed: Mask = None,
     positions: Positions = None,
-    log_joints: NDArray[np.float64] | None = None,
     n_jobs: int = 1,
     derived: Any = None,
 ) -> list[T]:
     """`function(params, derived, rows, posterior)`, such as `model.reconstruct`, of all rows.
 
-    One result per chunk of rows, in their order. States are weighed by `log_joints`, by default
-    their own. `derived` is as for `init`.
+    One result per chunk of rows, in their order. `derived` is as for `init`.
     """
 
-    def apply(derived: Any, rows: Any, chunk: slice, own: NDArray[np.float64]) -> T:
-        weights, _ = posterior.weigh(own)
+    def apply(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> T:
+        weights, _ = posterior.weigh(log_joints)
         return function(params, derived, rows, Posterior(kept[chunk], weights))
 
     data, whole = _checked(X, observed, positions), slice(0, len(X))
-    return _over_chunks(apply, model, data, params, kept, whole, n_jobs, derived, log_joints)
+    return _over_chunks(apply, model, data, params, kept, whole, n_jobs, derived)

@@ -13,7 +13,7 @@ from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
 from evoem.evolution import Evolution
 from evoem.images import closing, likeness, patches
 from evoem.images.arrays import Canonical
-from evoem.images.closing import Closing, Costs, Look
+from evoem.images.closing import Closing, Costs
 from evoem.images.presets import Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel, field
 from evoem.models.base import Mask
@@ -50,15 +50,6 @@ class Block(NamedTuple):
     observed: Mask
     positions: Positions
     states: Any  # (n_patches, n_states, n_words), or None if they are not known
-
-
-class Evidence(NamedTuple):
-    """An image by which states are chosen in a second look, see `evoem.images.looks`."""
-
-    values: NDArray[np.float32]
-    observed: NDArray[np.bool_]
-    params: Any  # with the variance of its noise
-    derived: Any
 
 
 class Progress(NamedTuple):
@@ -214,9 +205,6 @@ class Learner:
         self.evolution = evolution_of(settings)
         room = room_for(canonical, places, settings, memory)
         learnt = min(room, settings.n_learnt if most is None else most, places.n_patches)
-        self.learnt_all = learnt == places.n_patches
-        # Of those that were not learnt from too, from the first look to the second.
-        self.keeps_states = places.n_patches <= room
         # In random order, so that mini-batches are alike.
         self.numbers = np.random.default_rng(seed).permutation(places.n_patches)[:learnt]
         self.X, self.observed = self.cut(self.numbers)
@@ -319,11 +307,8 @@ class Learner:
         )
         self.infos = learnt.infos
         self.n_learnt = learnt.n_patches
-        block = self.learnt_block(slice(None))
-        found = self._infer(
-            block, block.X, block.observed, self.params, self.derived, self.closing.steps
-        )
-        self.state = self.state._replace(states=found.states)
+        found = self.infer(self.learnt_block(slice(None)), self.closing.steps)
+        self.state = self.state._replace(states=found)
 
     def _iterate(
         self,
@@ -419,47 +404,43 @@ class Learner:
         return closing.SEARCH_STEPS if self.model.starts_single else closing.RANDOM_SEARCH_STEPS
 
     def measure(self) -> Costs:
-        """How long it will take to reconstruct and merge patches."""
-        given = self.canonical.values, np.ones(self.canonical.values.shape, np.bool_)
-        evidence = self.evidence(*given, self.noise_level**2) if self.looks_again else None
-        looks = []
+        """How long it will take to search for states, to reconstruct patches and to look around."""
+        spent = []
         n_measured = min(PATCHES_AT_ONCE, math.ceil(MEASURED_SHARE * len(self.X)))
         for size in (1, 1, n_measured):  # something is compiled or derived at first
             block = self.learnt_block(slice(0, size))
             started = time.perf_counter()
             self.estimate(block)
             between = time.perf_counter()
-            if evidence is not None:
-                self.look_again(block, evidence)
-            looks.append((between - started, time.perf_counter() - between))
-        first_look, second_look = (
-            Look(max(many - one, 0.0) / n_measured, one)
-            for one, many in zip(*looks[-2:], strict=True)
-        )
-        around = 0.0
-        if self.looks_again:
-            stride = self.stride_around(thinning=1)
+            self.infer(block, 1)
+            spent.append((between - started, time.perf_counter() - between))
+        (block_alone, step_alone), (estimated, searched) = spent[-2:]
+        around: tuple[float, ...] = ()
+        if self.looks:
+            image, observed = self.canonical.values, self.canonical.observed
+            if observed is None:
+                observed = np.ones(image.shape, np.bool_)
             for _ in range(2):
-                around = likeness.seconds(self.places.shape, stride, self.n_jobs)
-        step = self.infos[-1].seconds / len(self.X)
-        if evidence is not None:  # an iteration has statistics too
-            step = max(second_look.per_patch - first_look.per_patch, 0.0) / closing.SECOND_STEPS
-        return Costs(step, first_look, second_look, around, self.keeps_states)
+                around = likeness.seconds(image, observed, self.n_jobs)
+        return Costs(
+            max(searched - step_alone, 0.0) / n_measured,
+            max(estimated - block_alone, 0.0) / n_measured,
+            block_alone,
+            around,
+        )
 
     def closing_seconds(self, way: Closing) -> float:
         """How long it will take from the last iteration to the end."""
         if self.costs is None:
             raise RuntimeError("Costs were not measured.")
         n_others = len(closing.others(self.places, self.numbers, way.thinning))
-        way = way._replace(looks=way.looks and self.looks_again)
-        wider = self.stride_around(way.thinning) / self.stride_around(thinning=1)
-        costs = self.costs._replace(around=self.costs.around / wider**2)
-        return closing.seconds(way, costs, len(self.X), n_others, PATCHES_AT_ONCE)
+        way = way._replace(looks=min(way.looks, self.looks))
+        return closing.seconds(way, self.costs, len(self.X), n_others, PATCHES_AT_ONCE)
 
     def reserved(self, allowed: float) -> float:
         """Seconds of those allowed that are left for the end.
 
-        Looking again, at few patches, gains more than further iterations do.
+        Looking around gains more than further iterations do.
         """
         quickest = Closing(closing.FEWEST_SEARCH_STEPS, self.widest_thinning)
         quick, best = (self.closing_seconds(way) for way in (quickest, self.closing))
@@ -472,7 +453,7 @@ class Learner:
 
     def closing_within(self, seconds: float) -> Closing:
         """The best way to end in that time, or the quickest there is."""
-        ways = closing.ways(self.most_search_steps, self.widest_thinning, self.looks_again)
+        ways = closing.ways(self.most_search_steps, self.widest_thinning, self.looks)
         chosen = Closing(self.most_search_steps)
         for chosen in ways:
             if self.closing_seconds(chosen) <= seconds:
@@ -524,10 +505,7 @@ class Learner:
         """Patches with their states."""
         if block.states is not None:
             return block
-        found = self._infer(
-            block, block.X, block.observed, self.params, self.derived, self.closing.steps
-        )
-        return block._replace(states=found.states)
+        return block._replace(states=self.infer(block, self.closing.steps))
 
     @property
     def widest_step(self) -> int:
@@ -536,71 +514,35 @@ class Learner:
         return int(max(steps))
 
     @property
-    def looks_again(self) -> bool:
-        """Whether the image is looked at again once patches were merged, see `evoem.images.looks`.
+    def looks(self) -> int:
+        """How often patches are seen together with those like them, see `evoem.images.looks`.
 
         Patches must overlap by half at least: one that lies alone would but confirm itself.
         """
         overlapping = 2 * self.widest_step <= min(self.places.patch)
-        return self.closing.looks and overlapping and isinstance(self.model, SubspaceModel)
+        able = overlapping and isinstance(self.model, SubspaceModel)
+        return self.closing.looks if able else 0
 
-    def stride_around(self, thinning: int) -> int:
-        """Step between places where like patches are looked at: that of the patches that take part,
-        and two at least where these are too many to learn from all."""
-        stride = thinning * max(self.widest_step, 1 if self.learnt_all else 2)
-        return min(stride, likeness.WIDTH // 2)
-
-    def evidence(
-        self, values: NDArray[np.float32], observed: NDArray[np.bool_], noise_variance: float
-    ) -> Evidence:
-        """An image with noise of this variance, to choose states by."""
-        params = self.params._replace(noise_variance=np.array(noise_variance))
-        return Evidence(values, observed, params, self.model.prepare(params, self.X.dtype))
-
-    def look_again(
-        self, block: Block, evidence: Evidence
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of noise-free patches, with states that another image suggests."""
-        X, observed = (
-            patches.cut(image, self.places, block.numbers)
-            for image in (evidence.values, evidence.observed)
-        )
-        steps = closing.SECOND_STEPS
-        if block.states is None:
-            steps = min(closing.SECOND_SEARCH_STEPS, self.closing.steps)
-        found = self._infer(block, X, observed, evidence.params, evidence.derived, steps)
-        return self.estimate(block._replace(states=found.states), found.log_joints)
-
-    def _infer(
-        self,
-        block: Block,
-        X: NDArray[np.float32],
-        observed: Mask,
-        params: Any,
-        derived: Any,
-        max_iter: int,
-    ) -> em.Inference:
-        """States of a block's places, from those it has."""
+    def infer(self, block: Block, max_iter: int) -> NDArray[np.uint64]:
+        """States of a block by so many E-steps at most, from those it has."""
         return em.infer(
             self.model,
-            X,
-            params,
+            block.X,
+            self.params,
             self.evolution,
             n_states=self.settings.n_states,
-            observed=observed,
+            observed=block.observed,
             positions=block.positions,
             first=block.states,
             seed=self.seed,
             tol=closing.SEARCH_TOLERANCE,
             max_iter=max_iter,
             n_jobs=self.n_jobs,
-            derived=derived,
-        )
+            derived=self.derived,
+        ).states
 
-    def estimate(
-        self, block: Block, log_joints: NDArray[np.float64] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of noise-free patches, their states weighed by log-joints if given."""
+    def estimate(self, block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of noise-free patches."""
         parts = em.estimate(
             self.model.reconstruct,
             self.model,
@@ -609,7 +551,6 @@ class Learner:
             block.states,
             observed=block.observed,
             positions=block.positions,
-            log_joints=log_joints,
             n_jobs=self.n_jobs,
             derived=self.derived,
         )

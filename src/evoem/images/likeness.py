@@ -1,9 +1,9 @@
 """Look around: what patches of a restored image say that are like each other.
 
 A dictionary has what is common all over an image. Around a place there is more to know: an edge of
-just this bend, a texture of just this width. So each patch gets a Gaussian of its own, with the
-mean and the covariance of those patches of the restored image around it that are most like it, and
-what was observed of the patch is then seen in its light (Lebrun, Buades and Morel, "A nonlocal
+just this bend, a texture of just this width. So the patches of the restored image around it that
+are most like the one there get a Gaussian of their own, with their mean and covariance, and what
+was observed of each of them is then seen in its light (Lebrun, Buades and Morel, "A nonlocal
 Bayesian image denoising algorithm", 2013, who had no dictionary).
 
 With K like patches x_k, of mean m, and Z = (x_k - m) / √K, row by row,
@@ -14,8 +14,8 @@ so that z has the posterior N(A⁻¹ Z (y - m), (σ² + ε) A⁻¹) with A = Z Z
 observed.
 """
 
+import math
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -26,16 +26,19 @@ from numpy.typing import NDArray
 from evoem import em
 from evoem.compile import kernel
 from evoem.images import patches
+from evoem.images.merging import UNSEEN, weighing
 
-# Width of a patch, how many are like it, and how far from it they may lie, in pixels.
-WIDTH = 8
-LIKE = 20
+# Widths of the patches of each look in turn, of a grey image: first much is seen of each, which
+# averages most, then details are, and then both.
+WIDTHS = (12, 6, 8)
+# Patches that are seen together, and how far from the first of them they may lie, in pixels.
+LIKE = 24
 REACH = 24
 # ε, what like patches do not have in common, in products of the standard deviations of image and
 # noise: it grows with the contrast, and restored patches have lost more of it in more noise.
 UNLIKE = 0.007
-# Places looked at before what they say is merged.
-PLACES_AT_ONCE = 8192
+# Rows of places that a thread looks at before what it saw is added up.
+ROWS_AT_ONCE = 4
 
 
 class Seen(NamedTuple):
@@ -48,6 +51,17 @@ class Seen(NamedTuple):
     known: NDArray[np.bool_]  # of what was restored
 
 
+def looks(shape: tuple[int, int, int], n_looks: int) -> list[patches.Grid]:
+    """Places around which like patches are looked for, in the last so many looks at an image.
+
+    Patches of colour are smaller, for about as many values. They overlap by half: what each place
+    says is about many patches.
+    """
+    last = WIDTHS[len(WIDTHS) - n_looks :]
+    widths = [max(round(width / math.sqrt(shape[2])), 1) for width in last]
+    return [patches.grid(shape, width, max(width // 2, 1)) for width in widths]
+
+
 def offsets(reach: int) -> NDArray[np.int64]:
     """Ways from a place to those around it, the shortest first: fewer are then found in vain."""
     steps = np.arange(-reach, reach + 1)
@@ -56,11 +70,11 @@ def offsets(reach: int) -> NDArray[np.int64]:
 
 
 @kernel
-def find_like(image, usable, top, height, width, channels, ways, found, counts):
-    """For each left column, the patches around the one there, those most like it first.
+def find_like(image, usable, top, height, width, channels, ways, lefts, found, counts):
+    """For each of some left columns, the patches around the one there, those most like it first.
 
     `image` (rows, columns × channels); `usable` are places of patches that are known; `found`
-    (n_lefts, n_like) gets their numbers, row by row of places.
+    (len(lefts), n_like) gets their numbers, row by row of places.
     """
     n_tops, n_lefts = usable.shape
     n_like = found.shape[1]
@@ -86,77 +100,92 @@ def find_like(image, usable, top, height, width, channels, ways, found, counts):
         for v in range(width * channels):
             for x in range(last - first):
                 sums[first + x] += squares[x * channels + v]
-        for x in range(first, last):
+        for n in range(len(lefts)):
+            x = lefts[n]
+            if x < first or x >= last:
+                continue
             distance = sums[x]
-            if distance < distances[x, n_like - 1] and usable[other, x + aside]:
-                place = min(counts[x], n_like - 1)
-                while place > 0 and distances[x, place - 1] > distance:
-                    distances[x, place] = distances[x, place - 1]
-                    found[x, place] = found[x, place - 1]
+            if distance < distances[n, n_like - 1] and usable[other, x + aside]:
+                place = min(counts[n], n_like - 1)
+                while place > 0 and distances[n, place - 1] > distance:
+                    distances[n, place] = distances[n, place - 1]
+                    found[n, place] = found[n, place - 1]
                     place -= 1
-                distances[x, place] = distance
-                found[x, place] = other * n_lefts + x + aside
-                counts[x] = min(counts[x] + 1, n_like)
+                distances[n, place] = distance
+                found[n, place] = other * n_lefts + x + aside
+                counts[n] = min(counts[n] + 1, n_like)
 
 
 @kernel
-def condition(y, seen, like, noise_variance, unlike, mean, variance):
-    """Mean and variance of a patch given what was observed of it, and patches that are like it.
-
-    `like` (n_like, n_pixels) is overwritten.
-    """
+def centre(like, mean):
+    """Patches become Z, in place."""
     K, D = like.shape
-    total = noise_variance + unlike
     mean[:] = 0.0
     for k in range(K):
         for d in range(D):
             mean[d] += like[k, d]
-    scale = 1.0 / np.sqrt(K)
     for d in range(D):
         mean[d] /= K
+    scale = 1.0 / np.sqrt(K)
     for k in range(K):
         for d in range(D):
             like[k, d] = (like[k, d] - mean[d]) * scale
+
+
+@kernel
+def factorise(Z, seen, noise_variance, unlike, U, variance):
+    """U = L⁻¹ Z, where A = L Lᵀ over what was seen, and the variance of a patch seen so."""
+    K, D = Z.shape
+    total = noise_variance + unlike
+    left = noise_variance / total
     L = np.empty((K, K))
-    b = np.empty(K)
-    rest = np.empty(D)
-    for d in range(D):
-        rest[d] = (y[d] - mean[d]) * seen[d]
+    variance[:] = 0.0
     for k in range(K):
+        for d in range(D):
+            U[k, d] = Z[k, d] * seen[d]
         for j in range(k + 1):
             product = 0.0
             for d in range(D):
-                product += like[k, d] * like[j, d] * seen[d]
+                product += U[k, d] * Z[j, d]
             L[k, j] = product
         L[k, k] += total
-        product = 0.0
         for d in range(D):
-            product += like[k, d] * rest[d]
-        b[k] = product
-    # A = L Lᵀ; b and the rows of Z are divided by L on the way.
-    variance[:] = 0.0
-    for k in range(K):
+            U[k, d] = Z[k, d]
         for j in range(k):
             for i in range(j):
                 L[k, j] -= L[k, i] * L[j, i]
             L[k, j] /= L[j, j]
             L[k, k] -= L[k, j] * L[k, j]
-            b[k] -= L[k, j] * b[j]
             for d in range(D):
-                like[k, d] -= L[k, j] * like[j, d]
+                U[k, d] -= L[k, j] * U[j, d]
         L[k, k] = np.sqrt(L[k, k])
-        b[k] /= L[k, k]
         for d in range(D):
-            like[k, d] /= L[k, k]
-            mean[d] += like[k, d] * b[k]
-            variance[d] += like[k, d] * like[k, d]
+            U[k, d] /= L[k, k]
+            variance[d] += U[k, d] * U[k, d]
     for d in range(D):
         if seen[d]:
-            mean[d] += unlike / total * (y[d] - mean[d])
-            left = noise_variance / total
             variance[d] = left * left * total * variance[d] + unlike * left
         else:
             variance[d] = total * variance[d] + unlike
+
+
+@kernel
+def condition(y, seen, middle, U, noise_variance, unlike, mean):
+    """Mean of a patch given what was observed of it, and the mean and U of those like it."""
+    K, D = U.shape
+    rest = np.empty(D)
+    for d in range(D):
+        rest[d] = (y[d] - middle[d]) * seen[d]
+        mean[d] = middle[d]
+    for k in range(K):
+        amount = 0.0
+        for d in range(D):
+            amount += U[k, d] * rest[d]
+        for d in range(D):
+            mean[d] += U[k, d] * amount
+    kept = unlike / (noise_variance + unlike)
+    for d in range(D):
+        mean[d] += kept * (y[d] - mean[d]) * seen[d]
 
 
 @kernel
@@ -168,76 +197,117 @@ def _gather(image, top, begin, height, span, patch):
 
 
 @kernel
-def _look(images, at, like_at, noise, means, variances):
+def see_together(images, shape, found, noise, weighing, first_row, total, weight):
+    """Add patches that are like each other, as they are in the light of all of them, to sums.
+
+    `shape` is the number of left columns, and height, width and channels of a patch; `found` are
+    numbers of patches, row by row of places. `total` and `weight` begin with a row of the image.
+    """
     given, observed, restored = images
-    top, lefts, height, width, channels = at
-    found, counts = like_at
-    noise_variance, unlike = noise
-    span, n_lefts = width * channels, len(counts)
-    D = height * span
-    like, y, seen = np.empty((found.shape[1], D)), np.empty(D), np.empty(D)
-    for n in range(len(lefts)):
-        left = lefts[n]
-        _gather(given, top, left * channels, height, span, y)
-        _gather(observed, top, left * channels, height, span, seen)
-        for k in range(counts[left]):
-            row, column = found[left, k] // n_lefts, found[left, k] % n_lefts
-            _gather(restored, row, column * channels, height, span, like[k])
-        condition(y, seen, like[: counts[left]], noise_variance, unlike, means[n], variances[n])
+    n_lefts, height, width, channels = shape
+    window, by_variance, floor = weighing
+    span = width * channels
+    K, D = len(found), height * width * channels
+    Z, whole, part = np.empty((K, D)), np.empty((K, D)), np.empty((K, D))
+    y, seen, middle, mean = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
+    variance_of_whole, variance_of_part = np.empty(D), np.empty(D)
+    for k in range(K):
+        row, column = found[k] // n_lefts, found[k] % n_lefts
+        _gather(restored, row, column * channels, height, span, Z[k])
+    centre(Z, middle)
+    whole_is_known = False
+    for k in range(K):
+        row, begin = found[k] // n_lefts, found[k] % n_lefts * channels
+        _gather(given, row, begin, height, span, y)
+        _gather(observed, row, begin, height, span, seen)
+        n_seen = seen.sum()
+        # Of complete patches, which may be all, once.
+        U, variance = part, variance_of_part
+        if n_seen == D:
+            U, variance = whole, variance_of_whole
+        if n_seen < D or not whole_is_known:
+            factorise(Z, seen, *noise, U, variance)
+            whole_is_known = whole_is_known or n_seen == D
+        condition(y, seen, middle, U, *noise, mean)
+        trust = 1.0 if n_seen > 0 else UNSEEN
+        for u in range(height):
+            for v in range(span):
+                d = u * span + v
+                share = trust * window[d]
+                if by_variance:
+                    share /= variance[d] + floor
+                total[row - first_row + u, begin + v] += share * mean[d]
+                weight[row - first_row + u, begin + v] += share
 
 
-def estimates(
-    seen: Seen, places: patches.Grid, noise_variance: float, n_jobs: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
-    """Numbers of patches, some at a time, with their means and variances.
+@kernel
+def _look(images, compared, usable, tops, lefts, patch, ways, n_like, noise, weighing, sums):
+    height, width, channels = patch
+    total, weight, first_row = sums
+    n_lefts = usable.shape[1]
+    found, counts = np.empty((len(lefts), n_like), np.int64), np.empty(len(lefts), np.int64)
+    for t in range(len(tops)):
+        find_like(compared, usable, tops[t], height, width, channels, ways, lefts, found, counts)
+        for n in range(len(lefts)):
+            if usable[tops[t], lefts[n]]:
+                see_together(
+                    images, (n_lefts, height, width, channels), found[n, : counts[n]], noise,
+                    weighing, first_row, total, weight,
+                )  # fmt: skip
 
-    Only of patches of which all is known: nothing can be like the others.
+
+def look(
+    seen: Seen, places: patches.Grid, merge: str, noise_variance: float, n_jobs: int
+) -> NDArray[np.float64]:
+    """The image as patches say that are like each other, at these places; NaN where none lie.
+
+    Only patches of which all is known are like others.
     """
     height, width = places.patch
-    channels = places.shape[2]
-    spread = float(seen.restored.std(where=seen.known))
-    unlike = UNLIKE * spread * noise_variance**0.5
+    rows, columns, channels = places.shape
+    unlike = UNLIKE * float(seen.restored.std(where=seen.known)) * noise_variance**0.5
     usable = np.asarray(sliding_window_view(seen.known.all(2), places.patch).all((2, 3)))
     given, observed, restored, compared, _ = (
-        np.ascontiguousarray(image).reshape(len(image), -1) for image in seen
+        np.ascontiguousarray(image).reshape(rows, -1) for image in seen
     )
-    n_lefts = usable.shape[1]
-    ways = offsets(REACH)
+    ways, weights = offsets(REACH), weighing(places, merge, noise_variance)
 
-    def look(number: int) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        top = places.tops[number]
-        found, counts = np.empty((n_lefts, LIKE), np.int64), np.empty(n_lefts, np.int64)
-        find_like(compared, usable, top, height, width, channels, ways, found, counts)
-        (columns,) = np.nonzero(usable[top, places.lefts])
-        means, variances = np.empty((2, len(columns), places.n_pixels))
+    def look_at(part: slice) -> tuple[int, NDArray[np.float64]]:
+        tops = places.tops[part]
+        first = max(0, int(tops[0]) - REACH)
+        last = min(rows, int(tops[-1]) + REACH + height)
+        sums = np.zeros((2, last - first, columns * channels))
         _look(
-            (given, observed, restored),
-            (top, places.lefts[columns], height, width, channels),
-            (found, counts),
-            (noise_variance, unlike),
-            means,
-            variances,
-        )
-        return number * len(places.lefts) + columns, means, variances
+            (given, observed, restored), compared, usable, tops, places.lefts,
+            (height, width, channels), ways, LIKE, (noise_variance, unlike), weights,
+            (sums[0], sums[1], first),
+        )  # fmt: skip
+        return first, sums
 
-    at_once = max(1, PLACES_AT_ONCE // len(places.lefts))
+    total, weight = np.zeros((2, rows, columns * channels))
     with ThreadPoolExecutor(n_jobs) as pool:
-        for part in em.split(len(places.tops), at_once):
-            rows = pool.map(look, range(part.start, part.stop))
-            numbers, means, variances = (np.concatenate(each) for each in zip(*rows, strict=True))
-            yield numbers, means, variances
+        for first, sums in pool.map(look_at, em.split(len(places.tops), ROWS_AT_ONCE)):
+            total[first : first + sums.shape[1]] += sums[0]
+            weight[first : first + sums.shape[1]] += sums[1]
+    mean = np.full(total.shape, np.nan)
+    np.divide(total, weight, out=mean, where=weight != 0)
+    return mean.reshape(places.shape)
 
 
-def seconds(shape: tuple[int, int, int], stride: int, n_jobs: int) -> float:
-    """How long all places of an image of this shape will take, by one row of them."""
-    places = patches.grid(shape, WIDTH, stride)
-    # As far from the edges as others are.
-    rows = min(shape[0], places.patch[0] + 2 * REACH)
-    image = np.random.default_rng(0).random((rows, *shape[1:]), np.float32)
+def seconds(
+    image: NDArray[np.float32], observed: NDArray[np.bool_], n_jobs: int
+) -> tuple[float, ...]:
+    """How long each look at an image will take, by a few rows of places in its middle."""
+    spent = []
     known = np.ones(image.shape, np.bool_)
-    middle = np.array([(rows - places.patch[0]) // 2])
-    one = places._replace(shape=image.shape, tops=middle)
-    started = time.perf_counter()
-    for _ in estimates(Seen(image, known, image, image, known), one, 1.0, 1):
-        pass
-    return (time.perf_counter() - started) * len(places.tops) / n_jobs
+    for places in looks(image.shape, len(WIDTHS)):
+        n_tops = len(places.tops)
+        some = places.tops[(n_tops - 1) // 2 :][:ROWS_AT_ONCE]
+        # As far around as they see.
+        part = slice(max(0, some[0] - REACH), some[-1] + places.patch[0] + REACH)
+        seen = Seen(image[part], observed[part], image[part], image[part], known[part])
+        there = places._replace(shape=seen.given.shape, tops=some - part.start)
+        started = time.perf_counter()
+        look(seen, there, "variance", 1.0, 1)
+        spent.append((time.perf_counter() - started) * n_tops / len(some) / n_jobs)
+    return tuple(spent)

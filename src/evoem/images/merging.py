@@ -23,6 +23,14 @@ class Merged(NamedTuple):
     near: NDArray[np.bool_]  # whether any patch saw something near a value
 
 
+class Weighing(NamedTuple):
+    """How much overlapping patches count."""
+
+    window: NDArray[np.float64]  # (n_pixels,)
+    by_variance: bool
+    floor: float  # added to variances
+
+
 class Estimate(NamedTuple):
     """What some patches are, without noise."""
 
@@ -32,18 +40,24 @@ class Estimate(NamedTuple):
     variance: NDArray[np.float64]
 
 
+def weighing(places: patches.Grid, merge: str, noise_variance: float) -> Weighing:
+    """What a way to merge means for patches of a grid."""
+    kind = "mean" if merge == "variance" else merge
+    window = patches.window(places.patch, kind, places.shape[2])
+    floor = VARIANCE_FLOOR * noise_variance + float(np.finfo(float).tiny)
+    return Weighing(window, merge == "variance", floor)
+
+
 def merge_patches(
     places: patches.Grid, merge: str, noise_variance: float, estimates: Iterable[Estimate]
 ) -> Merged:
     """Patches put together, some at a time."""
     canvas, squares, seen = (patches.Canvas(places) for _ in range(3))
-    kind = "mean" if merge == "variance" else merge
-    window = patches.window(places.patch, kind, places.shape[2])
-    floor = VARIANCE_FLOOR * noise_variance + np.finfo(float).tiny
+    window, by_variance, floor = weighing(places, merge, noise_variance)
     masked = False
     for numbers, observed, mean, variance in estimates:
         weights = np.broadcast_to(window, mean.shape)
-        if merge == "variance":
+        if by_variance:
             weights = weights / (variance + floor)
         if observed is not None:
             masked, some = True, observed.any(1, keepdims=True)
