@@ -45,6 +45,7 @@ def seen_together(seen, places, merge, noise_variance):
     usable = known.all(1)
     unlike = likeness.UNLIKE * seen.restored[seen.known].std() * noise_variance**0.5
     window = patches.window(places.patch, "mean" if merge == "variance" else merge, places.shape[2])
+    n_like = 24 if seen.observed.all() else 32
     canvas = patches.Canvas(everywhere)
     for corner in zip(*places.corners(None), strict=True):
         ((n,),) = np.nonzero((corners == corner).all(1))
@@ -52,7 +53,7 @@ def seen_together(seen, places, merge, noise_variance):
             continue
         near = np.flatnonzero((abs(corners - corner) <= likeness.REACH).all(1) & usable)
         order = np.argsort(np.square(by[near] - by[n]).sum(1), kind="stable")
-        like = near[order[: likeness.LIKE]]
+        like = near[order[:n_like]]
         for k in like:
             mean, variance = conditioned(
                 y[k], observed[k], x[like].astype(np.float64), noise_variance, unlike

@@ -31,8 +31,10 @@ from evoem.images.merging import UNSEEN, weighing
 # Widths of the patches of each look in turn, of a grey image: first much is seen of each, which
 # averages most, then details are, and then both.
 WIDTHS = (12, 6, 8)
-# Patches that are seen together, and how far from the first of them they may lie, in pixels.
+# Patches that are seen together: more where something is missing, of which each says less. And how
+# far from the first of them they may lie, in pixels.
 LIKE = 24
+LIKE_INCOMPLETE = 32
 REACH = 24
 # ε, what like patches do not have in common, in products of the standard deviations of image and
 # noise: it grows with the contrast, and restored patches have lost more of it in more noise.
@@ -271,6 +273,7 @@ def look(
         np.ascontiguousarray(image).reshape(rows, -1) for image in seen
     )
     ways, weights = offsets(REACH), weighing(places, merge, noise_variance)
+    n_like = LIKE if seen.observed.all() else LIKE_INCOMPLETE
 
     def look_at(part: slice) -> tuple[int, NDArray[np.float64]]:
         tops = places.tops[part]
@@ -279,7 +282,7 @@ def look(
         sums = np.zeros((2, last - first, columns * channels))
         _look(
             (given, observed, restored), compared, usable, tops, places.lefts,
-            (height, width, channels), ways, LIKE, (noise_variance, unlike), weights,
+            (height, width, channels), ways, n_like, (noise_variance, unlike), weights,
             (sums[0], sums[1], first),
         )  # fmt: skip
         return first, sums
