@@ -42,9 +42,9 @@ PRESETS = {
 # Those of subspaces, each of which does the work of several latents. It takes longer to find what
 # to add to a parent than to evaluate a dozen children.
 SUBSPACE_PRESETS = {
-    "fast": Settings(12, 256, 8, 20, 4, 6, 1, 3, 8, "best", "guided", "sketch", 100_000),
-    "balanced": Settings(12, 256, 8, 30, 5, 12, 1, 10, 8, "best", "guided", "sketch"),
-    "best": Settings(12, 256, 8, 30, 5, 12, 1, 40, 8, "best", "guided", "sketch"),
+    "fast": Settings(12, 256, 8, 20, 4, 6, 1, 2, 8, "best", "guided", "sketch", 100_000),
+    "balanced": Settings(12, 256, 8, 30, 5, 12, 1, 6, 8, "best", "guided", "sketch"),
+    "best": Settings(12, 256, 8, 30, 5, 12, 1, 16, 8, "best", "guided", "sketch"),
 }
 # Standard deviation of noise, relative to that of the image, from which large patches are better.
 MUCH_NOISE = 0.75
