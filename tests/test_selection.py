@@ -168,7 +168,8 @@ def test_patches_that_were_not_learnt_from_are_not_searched_for(monkeypatch):
     infer = learning.em.infer
 
     def noted(*arguments, **options):
-        searched.append(len(arguments[1]))
+        if options["first"] is None:  # else it is measured how long an E-step takes
+            searched.append(len(arguments[1]))
         return infer(*arguments, **options)
 
     monkeypatch.setattr(learning.em, "infer", noted)
