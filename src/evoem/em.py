@@ -137,19 +137,24 @@ def blocks(part: slice, n_bytes: int) -> list[slice]:
     return [slice(int(end) - length, int(end)) for end, length in zip(ends, sizes, strict=True)]
 
 
-def map_blocks(
-    work: Callable[[slice], T], part: slice, n_jobs: int, n_bytes: int = 0
-) -> Iterator[T]:
-    """`work` on every block, by `n_jobs` threads, in the order of the blocks."""
+def in_threads(work: Callable[[slice], T], parts: list[slice], n_jobs: int) -> Iterator[T]:
+    """`work` on every part, by `n_jobs` threads, in the order of the parts."""
     if n_jobs == 1:
-        yield from map(work, blocks(part, n_bytes))
+        yield from map(work, parts)
         return
     with ThreadPoolExecutor(n_jobs) as pool:
         try:
-            yield from pool.map(work, blocks(part, n_bytes))
+            yield from pool.map(work, parts)
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # an interrupt need not wait for the other blocks
+            pool.shutdown(cancel_futures=True)  # an interrupt need not wait for the other parts
             raise
+
+
+def map_blocks(
+    work: Callable[[slice], T], part: slice, n_jobs: int, n_bytes: int = 0
+) -> Iterator[T]:
+    """`work` on every block of a part of the data, in their order."""
+    return in_threads(work, blocks(part, n_bytes), n_jobs)
 
 
 @contextmanager

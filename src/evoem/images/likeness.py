@@ -16,7 +16,6 @@ observed.
 
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -288,10 +287,9 @@ def look(
         return first, sums
 
     total, weight = np.zeros((2, rows, columns * channels))
-    with ThreadPoolExecutor(n_jobs) as pool:
-        for first, sums in pool.map(look_at, em.split(len(places.tops), ROWS_AT_ONCE)):
-            total[first : first + sums.shape[1]] += sums[0]
-            weight[first : first + sums.shape[1]] += sums[1]
+    for first, sums in em.in_threads(look_at, em.split(len(places.tops), ROWS_AT_ONCE), n_jobs):
+        total[first : first + sums.shape[1]] += sums[0]
+        weight[first : first + sums.shape[1]] += sums[1]
     mean = np.full(total.shape, np.nan)
     np.divide(total, weight, out=mean, where=weight != 0)
     return mean.reshape(places.shape)
