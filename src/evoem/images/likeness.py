@@ -286,13 +286,12 @@ def look(
         )  # fmt: skip
         return first, sums
 
-    total, weight = np.zeros((2, rows, columns * channels))
+    canvas = patches.Canvas(places)
     for first, sums in em.in_threads(look_at, em.split(len(places.tops), ROWS_AT_ONCE), n_jobs):
-        total[first : first + sums.shape[1]] += sums[0]
-        weight[first : first + sums.shape[1]] += sums[1]
-    mean = np.full(total.shape, np.nan)
-    np.divide(total, weight, out=mean, where=weight != 0)
-    return mean.reshape(places.shape)
+        total, weight = sums.reshape(2, -1, columns, channels)
+        canvas.total[first : first + len(total)] += total
+        canvas.weight[first : first + len(weight)] += weight
+    return canvas.mean()
 
 
 def seconds(

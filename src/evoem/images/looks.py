@@ -22,7 +22,7 @@ AFAR = 2.0
 
 
 def look_around(learner: Learner, merge: str, merged: Merged, keep_observed: bool) -> Merged:
-    """The merged image as like patches say it is, looked at again and again.
+    """The merged image as like patches say it is.
 
     With `keep_observed`, what was observed is taken to be without noise. Standard deviations stay
     as they are: like patches are so by their errors too, and would be far too sure.
