@@ -41,6 +41,7 @@ from evoem.models.black_box import BlackBoxModel, BlackBoxParams, Functions
 from evoem.models.many_states import ManyStates
 from evoem.models.one_state import OneState
 from evoem.states import unpack
+from evoem.threads import one_blas_thread
 
 PATCH_WIDTH = 8
 N_STATES = 200
@@ -292,7 +293,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     figures: dict[str, dict[str, list[float]]] = {
         kind: {part: [] for part in PARTS} for kind in models
     }
-    with em.one_blas_thread():
+    with one_blas_thread():
         for repeat in range(arguments.repeats + 1):  # the first compiles
             for kind, model in models.items():
                 n = 4 * SLOW_ROWS if kind == "NumPy" else len(X)

@@ -26,7 +26,7 @@ LAYERS = [
     {"ranking"},
     {"states"},
     {"streams"},
-    {"compile"},
+    {"compile", "threads"},
     {"whole_files"},
     {"errors"},
 ]

@@ -18,19 +18,18 @@ blocks: the number of threads changes nothing in the result.
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from evoem import posterior, states, streams, validation
 from evoem.errors import LogJointError
 from evoem.evolution import Evolution
 from evoem.models.base import Mask, Model, Posterior, add_statistics, size_in_bytes
+from evoem.threads import in_threads, one_blas_thread, split
 from evoem.validation import Positions
 
 __all__ = [
@@ -106,21 +105,6 @@ class Convergence(NamedTuple):
         return gain < self.tol * self.window
 
 
-_BLAS = ThreadpoolController()
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """BLAS in one thread: ours are busy already, and its sums must not depend on their number."""
-    with _BLAS.limit(limits=1, user_api="blas"):
-        yield
-
-
-def split(n_rows: int, size: int) -> list[slice]:
-    """Consecutive slices of at most `size` rows."""
-    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
-
-
 def blocks(part: slice, n_bytes: int) -> list[slice]:
     """The blocks of a part of the data, with statistics of so many bytes each.
 
@@ -137,24 +121,15 @@ def blocks(part: slice, n_bytes: int) -> list[slice]:
     return [slice(int(end) - length, int(end)) for end, length in zip(ends, sizes, strict=True)]
 
 
-def in_threads(work: Callable[[slice], T], parts: list[slice], n_jobs: int) -> Iterator[T]:
-    """`work` on every part, by `n_jobs` threads, in the order of the parts."""
-    if n_jobs == 1:
-        yield from map(work, parts)
-        return
-    with ThreadPoolExecutor(n_jobs) as pool:
-        try:
-            yield from pool.map(work, parts)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # an interrupt need not wait for the other parts
-            raise
-
-
 def map_blocks(
-    work: Callable[[slice], T], part: slice, n_jobs: int, n_bytes: int = 0
-) -> Iterator[T]:
-    """`work` on every block of a part of the data, in their order."""
-    return in_threads(work, blocks(part, n_bytes), n_jobs)
+    work: Callable[[slice], T],
+    part: slice,
+    n_jobs: int,
+    n_bytes: int = 0,
+    take: Callable[[T], Any] = lambda result: None,
+) -> None:
+    """`work` on every block of a part of the data; `take` gets the results in their order."""
+    in_threads(work, blocks(part, n_bytes), n_jobs, take)
 
 
 @contextmanager
@@ -254,8 +229,7 @@ def init(
     if model.starts_single and n_states <= H:
         _take_best_single(model, data, params, first, n_jobs, derived)
     else:
-        for _ in map_blocks(draw, slice(0, len(X)), n_jobs):
-            pass
+        map_blocks(draw, slice(0, len(X)), n_jobs)
     model.check(params, X, observed, first)
     return EMState(params, first, np.full(first.shape[:2], -np.inf), rows, (), False, 0, seed)
 
@@ -282,8 +256,7 @@ def _take_best_single(
             first[chunk] = single[np.sort(best, axis=1)]
 
     with one_blas_thread():
-        for _ in map_blocks(choose, slice(0, n_rows), n_jobs):
-            pass
+        map_blocks(choose, slice(0, n_rows), n_jobs)
 
 
 class _PartResult(NamedTuple):
@@ -330,17 +303,16 @@ def _e_step(
             replaced += improvement.replaced
         return _PartResult(stats, bound, evaluated, replaced)
 
-    total = _PartResult(model.empty_statistics(params), 0.0, 0, 0)
-    n_bytes = size_in_bytes(total.statistics)
-    for result in map_blocks(work, part, n_jobs, n_bytes):
-        add_statistics(total.statistics, result.statistics)
-        total = _PartResult(
-            total.statistics,
-            total.bound + result.bound,
-            total.evaluated + result.evaluated,
-            total.replaced + result.replaced,
-        )
-    return total._replace(statistics=model.gathered(derived, total.statistics))
+    statistics = model.empty_statistics(params)
+    counts: list[tuple[float, int, int]] = []
+
+    def add(result: _PartResult) -> None:
+        add_statistics(statistics, result.statistics)
+        counts.append((result.bound, result.evaluated, result.replaced))
+
+    map_blocks(work, part, n_jobs, size_in_bytes(statistics), add)
+    bound, evaluated, replaced = map(sum, zip(*counts, strict=True))
+    return _PartResult(model.gathered(derived, statistics), bound, evaluated, replaced)
 
 
 def _over_chunks(
@@ -358,16 +330,18 @@ def _over_chunks(
         derived = model.prepare(params, data.X.dtype)
 
     def work(block: slice) -> list[T]:
-        results = []
+        found = []
         for chunk in chunks(block, kept.shape[1]):
             rows = data.prepare(model, derived, chunk)
             with numbering(range(chunk.start, chunk.stop)):
                 log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
-            results.append(function(derived, rows, chunk, log_joints))
-        return results
+            found.append(function(derived, rows, chunk, log_joints))
+        return found
 
+    results: list[T] = []
     with one_blas_thread():
-        return [result for results in map_blocks(work, part, n_jobs) for result in results]
+        map_blocks(work, part, n_jobs, take=results.extend)
+    return results
 
 
 def _evaluate(
@@ -590,8 +564,7 @@ def infer(
                 open_rows, recent = open_rows[risen], recent[risen]
 
     with one_blas_thread():
-        for _ in map_blocks(work, slice(0, len(X)), n_jobs):
-            pass
+        map_blocks(work, slice(0, len(X)), n_jobs)
     return Inference(all_states, all_log_joints, found)
 
 

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from evoem import em
 from evoem.compile import kernel
 from evoem.images import patches
 from evoem.images.merging import UNSEEN, weighing
+from evoem.threads import in_threads, split
 
 # Widths of the patches of each look in turn, of a grey image: first much is seen of each, which
 # averages most, then details are, and then both.
@@ -287,10 +287,14 @@ def look(
         return first, sums
 
     canvas = patches.Canvas(places)
-    for first, sums in em.in_threads(look_at, em.split(len(places.tops), ROWS_AT_ONCE), n_jobs):
+
+    def add(part: tuple[int, NDArray[np.float64]]) -> None:
+        first, sums = part
         total, weight = sums.reshape(2, -1, columns, channels)
         canvas.total[first : first + len(total)] += total
         canvas.weight[first : first + len(weight)] += weight
+
+    in_threads(look_at, split(len(places.tops), ROWS_AT_ONCE), n_jobs, add)
     return canvas.mean()
 
 

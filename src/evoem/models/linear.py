@@ -371,11 +371,15 @@ def symmetric(lower: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def symmetric_product(
-    lower: NDArray[np.float64], other: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """`symmetric(lower) @ other`, which takes longer to set up than to multiply."""
+    lower: NDArray[np.floating], other: NDArray[np.floating]
+) -> NDArray[np.floating]:
+    """`symmetric(lower) @ other`, which takes longer to set up than to multiply.
+
+    In the precision of `other`.
+    """
+    multiply = blas.get_blas_funcs("symm", (other,))
     # BLAS sees transposes: the columns of its matrices are our rows.
-    product = blas.dsymm(1.0, np.ascontiguousarray(lower).T, other.T, side=1, lower=0)
+    product = multiply(1.0, lower.astype(other.dtype, order="C").T, other.T, side=1, lower=0)
     return np.asarray(product.T)
 
 

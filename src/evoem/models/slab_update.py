@@ -123,12 +123,11 @@ def update_full_slab(
     """
     psi, n_rows = params.slab_covariance, float(stats.linear.n_rows)
     information = stats.information
-    variances = np.diag(psi)
+    unit = np.sqrt(np.diag(psi))
     shift = np.zeros(len(psi))
     if learn_means and cautious:
         shift = psi @ stats.pull / n_rows
     elif learn_means:
-        unit = np.sqrt(variances)
         system = linalg.cho_factor(
             information * np.outer(unit, unit) + FEWEST * np.eye(len(psi)), lower=True
         )
@@ -136,13 +135,16 @@ def update_full_slab(
     means = params.slab_means + shift
     if not learn_covariance:
         return means, psi
-    change = psi @ linear.symmetric_product(stats.curvature, psi)
     if cautious:
+        change = psi @ linear.symmetric_product(stats.curvature, psi)
         return means, part_way(psi, change / n_rows - np.outer(shift, shift))
+    # Single precision is enough for a step that is taken only if the bound rises by it.
+    scale = np.outer(unit, unit)
+    near = (psi / scale).astype(np.float32)
+    change = scale * (near @ linear.symmetric_product(stats.curvature * scale, near))
     # Rows that said something about z_h: those it was active in, or others it is correlated with.
-    heard = np.maximum(
-        np.einsum("gh,gh->h", psi, linear.symmetric_product(information, psi)) / variances, FEWEST
-    )
+    said = linear.symmetric_product(information * scale, near)
+    heard = np.maximum(np.einsum("gh,gh->h", near, said, dtype=np.float64), FEWEST)
     change /= np.sqrt(np.outer(heard, heard))
     change -= np.diag(shift**2)
     change *= gentle(psi, change, params.slab_means)
@@ -190,14 +192,12 @@ def positive_definite(
 ) -> NDArray[np.float64]:
     """The matrix with eigenvalues raised to the floor, where latents are measured in `units`."""
     matrix = 0.5 * (matrix + matrix.T)
-    if is_positive_definite(matrix - floor * np.diag(units**2)):
-        return matrix
     scale = np.outer(units, units)
-    low, vectors = linalg.eigh(  # single precision: floors are far above its rounding
-        (matrix / scale).astype(np.float32),
-        subset_by_value=(-np.inf, floor),
-        driver="evr",
-        check_finite=False,
+    measured = (matrix / scale).astype(np.float32)  # floors are far above its rounding
+    if is_positive_definite(measured - np.float32(floor) * np.eye(len(matrix), dtype=np.float32)):
+        return matrix
+    low, vectors = linalg.eigh(
+        measured, subset_by_value=(-np.inf, floor), driver="evr", check_finite=False
     )
     return matrix + (vectors * (floor - low)) @ vectors.T * scale
 

@@ -1,0 +1,81 @@
+"""Threads over parts of the work."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from evoem.threads import in_threads, split
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_results_are_taken_in_the_order_of_the_parts_whoever_is_done_first(n_jobs):
+    waits = np.random.default_rng(0).permutation(24) / 5000
+    taken = []
+
+    def work(part):
+        time.sleep(waits[part.start])
+        return part.start
+
+    in_threads(work, split(24, 1), n_jobs, taken.append)
+    assert taken == list(range(24))
+
+
+def test_results_are_taken_one_at_a_time():
+    inside, most = 0, 0
+
+    def take(result):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.001)
+        inside -= 1
+
+    in_threads(lambda part: part, split(30, 1), 5, take)
+    assert most == 1
+
+
+def test_as_many_threads_work_as_are_asked_for_and_no_more():
+    together = threading.Barrier(3, timeout=60)  # passed only if three wait at the same time
+    seen = set()
+
+    def work(part):
+        seen.add(threading.get_ident())
+        together.wait()
+
+    in_threads(work, split(12, 1), 3)
+    assert len(seen) == 3
+    assert threading.get_ident() in seen
+
+
+def test_more_threads_than_parts_do_each_part_once():
+    done = []
+    in_threads(lambda part: done.append(part.start), split(2, 1), 8)
+    assert sorted(done) == [0, 1]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+@pytest.mark.parametrize("error", [ValueError("wrong"), KeyboardInterrupt()])
+def test_an_error_is_raised_and_leaves_the_other_parts_undone(n_jobs, error):
+    done = []
+
+    def work(part):
+        if part.start == 3:
+            raise error
+        time.sleep(0.001)
+        done.append(part.start)
+
+    with pytest.raises(type(error)):
+        in_threads(work, split(1000, 1), n_jobs)
+    assert len(done) < 100
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_an_error_while_results_are_taken_is_raised(n_jobs):
+    def take(result):
+        if result.start == 2:
+            raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        in_threads(lambda part: part, split(50, 1), n_jobs, take)
