@@ -133,6 +133,15 @@ def test_a_patch_is_conditioned_on_what_was_observed_of_it(n_like, missing, rng)
     expected, left = conditioned(y, seen, like, 0.3, unlike)
     np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(variance, left, rtol=0, atol=1e-9)
+    likeness.condition_on_part(y, seen * 1.0, centre, Z, Z.T @ Z, 0.3, unlike, mean)
+    np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9)
+
+
+def test_the_covariance_of_like_patches(rng):
+    Z = rng.standard_normal((5, 8))
+    covariance = np.empty((8, 8))
+    likeness.covariance_of(Z, covariance)
+    np.testing.assert_allclose(covariance, Z.T @ Z, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("merge", ["mean", "centre", "variance"])

@@ -11,7 +11,8 @@ With K like patches x_k, of mean m, and Z = (x_k - m) / √K, row by row,
     x = m + Zᵀ z + e,    z ~ N(0, 1),    e ~ N(0, ε 1),    y = x + noise of variance σ²,
 
 so that z has the posterior N(A⁻¹ Z (y - m), (σ² + ε) A⁻¹) with A = Z Zᵀ + (σ² + ε) 1, over what was
-observed.
+observed. If fewer values than K were, Zᵀ A⁻¹ Z (y - m) = Zᵀ Z B⁻¹ (y - m) is had for less, where
+B = Zᵀ Z + (σ² + ε) 1 over these.
 """
 
 import math
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from evoem.compile import kernel
+from evoem.compile import inlined, kernel
 from evoem.images import patches
 from evoem.images.merging import UNSEEN, weighing
 from evoem.threads import in_threads, split
@@ -189,6 +190,86 @@ def condition(y, seen, middle, U, noise_variance, unlike, mean):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
 
 
+@inlined
+def solve_positive(A, n, x):
+    """A⁻¹ x over x, of which there are n; of A the lower triangle is used, and overwritten."""
+    for i in range(n):
+        pivot, own = A[i, i], x[i]
+        for j in range(i):
+            product = 0.0
+            for p in range(j):
+                product += A[i, p] * A[j, p]
+            value = (A[i, j] - product) * A[j, j]
+            A[i, j] = value
+            pivot -= value * value
+            own -= value * x[j]
+        A[i, i] = 1.0 / np.sqrt(pivot)  # of the factor's diagonal one over it
+        x[i] = own * A[i, i]
+    for i in range(n - 1, -1, -1):
+        own = x[i] * A[i, i]
+        x[i] = own
+        for j in range(i):
+            x[j] -= A[i, j] * own
+
+
+@kernel
+def covariance_of(Z, covariance):
+    """Zᵀ Z."""
+    K, D = Z.shape
+    covariance[:] = 0.0
+    for k in range(K):
+        for c in range(D):
+            for d in range(D):
+                covariance[c, d] += Z[k, c] * Z[k, d]
+
+
+@kernel
+def condition_on_part(y, seen, middle, Z, covariance, noise_variance, unlike, mean):
+    """The same mean where something is missing, for which a factor serves no other patch.
+
+    `covariance` is Zᵀ Z, needed if fewer values were seen than there are like patches.
+    """
+    K, D = Z.shape
+    total = noise_variance + unlike
+    places, rest = np.empty(D, np.int64), np.empty(D)
+    n_seen = 0
+    for d in range(D):
+        mean[d] = middle[d]
+        if seen[d]:
+            places[n_seen] = d
+            rest[n_seen] = y[d] - middle[d]
+            n_seen += 1
+    A = np.empty((K, K))
+    if n_seen < K:
+        for i in range(n_seen):
+            for j in range(i + 1):
+                A[i, j] = covariance[places[i], places[j]]
+            A[i, i] += total
+        solve_positive(A, n_seen, rest)
+        for i in range(n_seen):
+            for d in range(D):
+                mean[d] += covariance[places[i], d] * rest[i]
+    else:
+        part, amounts = np.empty((K, n_seen)), np.zeros(K)
+        for k in range(K):
+            for i in range(n_seen):
+                part[k, i] = Z[k, places[i]]
+                amounts[k] += part[k, i] * rest[i]
+            for j in range(k + 1):
+                product = 0.0
+                for i in range(n_seen):
+                    product += part[k, i] * part[j, i]
+                A[k, j] = product
+            A[k, k] += total
+        solve_positive(A, K, amounts)
+        for k in range(K):
+            for d in range(D):
+                mean[d] += Z[k, d] * amounts[k]
+    kept = unlike / total
+    for d in range(D):
+        mean[d] += kept * (y[d] - mean[d]) * seen[d]
+
+
 @kernel
 def _gather(image, top, begin, height, span, patch):
     """Values of the patch whose rows start here."""
@@ -210,6 +291,7 @@ def see_together(images, shape, found, noise, weighing, first_row, total, weight
     span = width * channels
     K, D = len(found), height * width * channels
     Z, whole, part = np.empty((K, D)), np.empty((K, D)), np.empty((K, D))
+    covariance = np.empty((0, 0))
     y, seen, middle, mean = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
     variance_of_whole, variance_of_part = np.empty(D), np.empty(D)
     for k in range(K):
@@ -222,14 +304,20 @@ def see_together(images, shape, found, noise, weighing, first_row, total, weight
         _gather(given, row, begin, height, span, y)
         _gather(observed, row, begin, height, span, seen)
         n_seen = seen.sum()
-        # Of complete patches, which may be all, once.
         U, variance = part, variance_of_part
-        if n_seen == D:
-            U, variance = whole, variance_of_whole
-        if n_seen < D or not whole_is_known:
-            factorise(Z, seen, *noise, U, variance)
-            whole_is_known = whole_is_known or n_seen == D
-        condition(y, seen, middle, U, *noise, mean)
+        if n_seen < D and not by_variance:
+            if n_seen < K and len(covariance) == 0:
+                covariance = np.empty((D, D))
+                covariance_of(Z, covariance)
+            condition_on_part(y, seen, middle, Z, covariance, *noise, mean)
+        else:
+            # Of complete patches, which may be all, once.
+            if n_seen == D:
+                U, variance = whole, variance_of_whole
+            if n_seen < D or not whole_is_known:
+                factorise(Z, seen, *noise, U, variance)
+                whole_is_known = whole_is_known or n_seen == D
+            condition(y, seen, middle, U, *noise, mean)
         trust = 1.0 if n_seen > 0 else UNSEEN
         for u in range(height):
             for v in range(span):
