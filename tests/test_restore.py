@@ -1016,6 +1016,10 @@ def test_presets_change_where_something_is_missing_but_not_the_paper_s():
         assert presets.settings_for(name, "es3c", {}, noise, None) == full
     changed = presets.settings_for("balanced", "es3c", {"n_states": 7}, noise, some)
     assert (changed.patch_size, changed.n_latents, changed.n_states) == (8, 256, 7)
+    assert changed.max_iter == 40
+    for name, n_states, max_iter in [("fast", 13, 4), ("balanced", 20, 8), ("best", 20, 18)]:
+        found = presets.settings_for(name, "subspaces", {}, noise, some)
+        assert (found.patch_size, found.n_states, found.max_iter) == (8, n_states, max_iter)
 
 
 def test_patches_are_smaller_where_there_is_little_noise_but_not_the_paper_s():

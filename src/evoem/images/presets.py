@@ -88,13 +88,13 @@ def for_missing(preset: Settings) -> Settings:
     """What a preset becomes where something is missing.
 
     There states take longer to evaluate, details matter more, and patches of two thirds the width
-    restore more in the same time.
+    restore more in the same time. Learning takes longer too.
     """
-    n_states = preset.n_states * 2 // 3
+    n_states, max_iter = preset.n_states * 2 // 3, preset.max_iter + 2
     if not preset.rank:
-        n_states = preset.n_states // 3
+        n_states, max_iter = preset.n_states // 3, 2 * preset.max_iter
         preset = preset._replace(n_latents=preset.n_latents // 2, n_parents=preset.n_parents // 2)
-    return for_little_noise(preset)._replace(n_states=n_states, max_iter=2 * preset.max_iter)
+    return for_little_noise(preset)._replace(n_states=n_states, max_iter=max_iter)
 
 
 def fit_to_image(
