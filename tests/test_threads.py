@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from evoem.threads import in_threads, split
+from evoem.threads import allowed, both, in_threads, split
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
@@ -79,3 +79,33 @@ def test_an_error_while_results_are_taken_is_raised(n_jobs):
 
     with pytest.raises(ValueError, match="wrong"):
         in_threads(lambda part: part, split(50, 1), n_jobs, take)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_two_functions_run_side_by_side_if_two_threads_are_allowed(n_jobs):
+    def own_thread():
+        return threading.get_ident()
+
+    with allowed(n_jobs):
+        first, second = both(own_thread, own_thread)
+    assert second == threading.get_ident()
+    assert (first == second) == (n_jobs == 1)
+    assert both(own_thread, own_thread) == (second, second)  # the permission has ended
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_an_error_of_either_function_is_raised(n_jobs, wrong):
+    def fail():
+        raise ValueError("wrong")
+
+    functions = [lambda: 1, lambda: 2]
+    functions[wrong] = fail
+    with allowed(n_jobs), pytest.raises(ValueError, match="wrong"):
+        both(*functions)
+
+
+def test_threads_that_are_busy_already_get_no_others():
+    with allowed(4):
+        inner = both(lambda: both(threading.get_ident, threading.get_ident), lambda: None)[0]
+    assert len(set(inner)) == 1

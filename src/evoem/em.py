@@ -29,7 +29,7 @@ from evoem import posterior, states, streams, validation
 from evoem.errors import LogJointError
 from evoem.evolution import Evolution
 from evoem.models.base import Mask, Model, Posterior, add_statistics, size_in_bytes
-from evoem.threads import in_threads, one_blas_thread, split
+from evoem.threads import allowed, in_threads, one_blas_thread, split
 from evoem.validation import Positions
 
 __all__ = [
@@ -425,7 +425,7 @@ def step(
     incremental = len(state.statistics) == len(parts)
     latest = list(state.statistics) if incremental else [None] * len(parts)
     bound, evaluated, replaced = 0.0, 0, 0
-    with one_blas_thread():
+    with one_blas_thread(), allowed(n_jobs):
         for group in [[number] for number in numbers] if incremental else [numbers]:
             before = bound
             for number in group:

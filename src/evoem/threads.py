@@ -7,12 +7,17 @@ number of threads changes nothing in the result.
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
+U = TypeVar("U")
+
+# Of this thread: models are not told by their arguments how many there are.
+_ALLOWED = ContextVar("allowed", default=1)
 
 _BLAS = ThreadpoolController()
 
@@ -87,3 +92,23 @@ def in_threads(
         go_on()  # this thread is one of them
     for other in others:
         other.result()
+
+
+@contextmanager
+def allowed(n_jobs: int) -> Iterator[None]:
+    """How many threads may be busy with what this one does next, see `both`."""
+    before = _ALLOWED.set(n_jobs)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(before)
+
+
+def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
+    """What two functions return, side by side if that many threads are allowed."""
+    if _ALLOWED.get() == 1:
+        return first(), second()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(first)
+        result = second()
+    return other.result(), result

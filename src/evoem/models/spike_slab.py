@@ -33,6 +33,7 @@ from evoem.models.slab_update import (
 from evoem.models.triangles import diagonal, n_pairs, pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
 from evoem.states import Genomes, Population, active_latents
+from evoem.threads import both
 
 # Slab variance with which learning starts for latents that look like data points, their means
 # being one; it is one for others.
@@ -402,18 +403,22 @@ class SpikeSlabModel(LinearModel):
     ) -> SpikeSlabParams:
         sums = stats.all_linear
         old = float(params.noise_variance)
-        second = unpack(sums.second)
-        components, noise = linear.update_dictionary(sums, second, params.components, old)
+        learnt = {"learn_means": self.learn_slab_means, "learn_covariance": self.slab != "fixed"}
+
+        def dictionary() -> tuple[NDArray[np.float64], float]:
+            return linear.update_dictionary(sums, unpack(sums.second), params.components, old)
+
+        if params.slab_covariance.ndim == 2 and not self.printed:
+            (components, noise), slab = both(
+                dictionary, lambda: update_full_slab(params, stats, cautious=cautious, **learnt)
+            )
+        else:
+            (components, noise), slab = dictionary(), update_slab(params, stats, **learnt)
         if self.printed:
             outer = linear.symmetric(unpack(sums.outer))
             explained = float(np.vdot(outer @ components, components))
             noise = linear.noise_variance(sums, float(sums.data_square) - explained, old)
         pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # appendix D: π
-        learnt = {"learn_means": self.learn_slab_means, "learn_covariance": self.slab != "fixed"}
-        if params.slab_covariance.ndim == 2 and not self.printed:
-            slab = update_full_slab(params, stats, cautious=cautious, **learnt)
-        else:
-            slab = update_slab(params, stats, **learnt)
         return SpikeSlabParams(components, pi, np.array(noise), *slab)
 
     def canonical(self, params: SpikeSlabParams) -> SpikeSlabParams:
