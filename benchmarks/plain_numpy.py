@@ -71,9 +71,11 @@ def _add_linear(stats: LinearStats, x: Floats, activation: Floats, first: Floats
     stats.cross[used] += np.outer(first[used], x)
 
 
-def pair_places(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where pairs of latents stand in a lower triangle that is held row after row."""
-    return high * (high + 1) // 2 + low
+def pair_places(
+    n_latents: int, high: NDArray[np.int64], low: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where pairs of latents stand in sums over pairs: the diagonal, then row after row."""
+    return np.where(high == low, high, n_latents + high * (high - 1) // 2 + low)
 
 
 class BinarySparseCoding:
@@ -106,7 +108,7 @@ class BinarySparseCoding:
         some = states[:, used].astype(float)
         row, column = np.tril_indices(len(used))
         sums = (some.T @ (weights[:, None] * some))[row, column]
-        stats.second[pair_places(used[row], used[column])] += sums
+        stats.second[pair_places(states.shape[1], used[row], used[column])] += sums
         _add_linear(stats, self.X[n], activation, activation)
 
 
@@ -187,7 +189,7 @@ class SpikeSlab:
         # Active latents ascend, so the lower triangles of a state are those of the sums.
         chosen = np.tril(slab.pairs)
         owner, i, j = np.nonzero(chosen)
-        place = pair_places(slab.active[owner, i], slab.active[owner, j])
+        place = pair_places(states.shape[1], slab.active[owner, i], slab.active[owner, j])
         sums = stats.pairs[:, 2] if self.full else stats.linear.second
         np.add.at(sums, place, weights[owner] * second[chosen])
         coefficients = np.zeros(states.shape)

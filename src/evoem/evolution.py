@@ -22,11 +22,11 @@ from evoem.states import (
     clear,
     copy,
     copy_and_hash,
+    empty_tables,
     flip,
     flip_each,
     has,
     insert_if_new,
-    table_size,
 )
 from evoem.streams import next_below, next_float
 
@@ -397,12 +397,12 @@ def breed(population: Population, evolution: Evolution, breeding: Breeding) -> G
 
 
 @kernel
-def _admit(children, counts, pool, tables, hashes, sizes):
+def _admit(children, counts, pool, tables, sizes):
     for r in range(children.shape[0]):
         size = sizes[r]
         for c in range(counts[r]):
             value = copy_and_hash(children, r, c, pool, r, size)
-            if insert_if_new(pool, r, size, value, tables, hashes):
+            if insert_if_new(pool, r, size, value, tables):
                 size += 1
         sizes[r] = size
 
@@ -416,12 +416,11 @@ class Pool:
         self.states = np.empty((n_rows, capacity, n_words), np.uint64)
         self.log_joints = np.empty((n_rows, capacity))
         self.sizes = np.zeros(n_rows, np.int64)
-        self._tables = np.zeros((n_rows, table_size(capacity)), np.int32)
-        self._hashes = np.empty((n_rows, capacity), np.uint64)
+        self._tables = empty_tables(n_rows, capacity)
         self.admit(Genomes(states, np.full(n_rows, n_states)))
 
     def admit(self, children: Genomes) -> Population:
         """Add the children that are new; they are the next population."""
         starts = self.sizes.copy()
-        _admit(*children, self.states, self._tables, self._hashes, self.sizes)
+        _admit(*children, self.states, self._tables, self.sizes)
         return Population(self.states, self.log_joints, starts, self.sizes.copy())

@@ -178,27 +178,34 @@ def enumerate_all(n_latents: int) -> States:
     return np.arange(2**n_latents, dtype=np.uint64)[:, None]
 
 
-def table_size(capacity: int) -> int:
-    """Slots of a hash table for `capacity` states: a power of two, at most half full."""
-    return 1 << (2 * capacity - 1).bit_length()
+def empty_tables(n_rows: int, capacity: int) -> NDArray[np.unsignedinteger]:
+    """Hash tables for `capacity` states of each row: a power of two slots, at most two thirds full.
+
+    They are small, since those of all rows that are worked on together are to stay in the cache.
+    """
+    slots = 1 << (3 * capacity // 2).bit_length()
+    return np.zeros((n_rows, slots), np.uint32 if capacity < 2**16 else np.uint64)
 
 
 @inlined
-def insert_if_new(pool, r, size, value, tables, hashes):
+def insert_if_new(pool, r, size, value, tables):
     """Take the state at `pool[r, size]`, of hash `value`, into the set before it, unless known.
 
-    `tables[r]` holds positions in the pool plus one, zero where a slot is free. Equal hashes are
-    settled by comparing the states themselves.
+    The lower half of a slot of `tables[r]` is a position in the pool plus one, zero if it is free;
+    the upper half is a part of the hash. Where that is equal the states themselves are compared.
     """
+    half = np.uint64(4 * tables.itemsize)
     last = np.uint64(tables.shape[1] - 1)
     slot = (value >> np.uint64(32)) & last
+    part = value >> (np.uint64(64) - half)
     while tables[r, slot] != 0:
-        known = tables[r, slot] - 1
-        if hashes[r, known] == value and equal(pool, r, known, size):
-            return False
+        entry = np.uint64(tables[r, slot])
+        if entry >> half == part:
+            known = np.int64(entry & ((ONE << half) - ONE)) - 1
+            if equal(pool, r, known, size):
+                return False
         slot = (slot + ONE) & last
-    tables[r, slot] = size + 1
-    hashes[r, size] = value
+    tables[r, slot] = (part << half) | np.uint64(size + 1)
     return True
 
 
@@ -219,9 +226,7 @@ def flip_each(states, r, m, n_latents, probability, streams, row):
 
 
 @kernel
-def _draw_distinct(n_latents, n_slots, streams, out):
-    tables = np.empty((1, n_slots), np.int32)
-    hashes = np.empty((1, out.shape[1]), np.uint64)
+def _draw_distinct(n_latents, tables, streams, out):
     pool = np.empty((1, *out.shape[1:]), np.uint64)
     state = np.empty((1, 1, out.shape[2]), np.uint64)
     for n in range(out.shape[0]):
@@ -241,7 +246,7 @@ def _draw_distinct(n_latents, n_slots, streams, out):
                 else:  # nearly all states are taken: walk on until a free one is met
                     flip(state, 0, 0, next_below(streams, n, n_latents))
                 value = copy_and_hash(state, 0, 0, pool, 0, m)
-                new = insert_if_new(pool, 0, m, value, tables, hashes)
+                new = insert_if_new(pool, 0, m, value, tables)
                 rejected += 1
             copy(pool, 0, m, out, n, m)
 
@@ -254,4 +259,4 @@ def draw_distinct(n_latents: int, n_states: int, streams: NDArray[np.uint64], ou
     if n_latents < 63 and n_states == 2**n_latents:
         out[:] = enumerate_all(n_latents)
     else:
-        _draw_distinct(n_latents, table_size(n_states), streams, out)
+        _draw_distinct(n_latents, empty_tables(1, n_states), streams, out)

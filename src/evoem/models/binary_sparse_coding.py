@@ -37,6 +37,7 @@ class Derived(NamedTuple):
     gram: NDArray[np.floating]
     products: NDArray[np.floating]  # the same, see `triangles`
     logits: NDArray[np.float64]
+    bias: NDArray[np.float64]  # of a row without gaps: log-odds, less half of v_hᵀ v_h
     noise_variance: float
     log_prior: float  # Σ_h log(1 - π)
     expected_active: float
@@ -44,8 +45,9 @@ class Derived(NamedTuple):
 
 @kernel
 def _log_joints(
-    scaled, products, logits, projections, base, complete, observed, states, out, starts, stops
-):
+    scaled, products, logits, bias, projections, base, complete, observed,
+    states, out, starts, stops,
+):  # fmt: skip
     H, D = scaled.shape
     active = np.empty(H + 1, np.int64)
     if observed is not None:
@@ -64,12 +66,10 @@ def _log_joints(
             k = active_latents(states, r, m, active)
             # Appendix A: log-odds·|s| - |y - W s|² / 2σ², with the square multiplied out.
             value = base[r]
-            for i in range(k):
-                value += logits[active[i]] + projections[r, active[i]]
             if observed is None or complete[r]:
                 for i in range(k):
-                    start = row_start(active[i])
-                    value -= 0.5 * products[start + active[i]]
+                    value += bias[active[i]] + projections[r, active[i]]
+                    start = row_start(H, active[i])
                     for j in range(i):
                         value -= products[start + active[j]]
             elif observed is not None:
@@ -77,7 +77,7 @@ def _log_joints(
                     scaled, seen, active, k, slots, members, n_members, known, local
                 )
                 for i in range(k):
-                    value -= 0.5 * local[i * k + i]
+                    value += logits[active[i]] + projections[r, active[i]] - 0.5 * local[i * k + i]
                     for j in range(i):
                         value -= local[i * k + j]
             out[r, m] = value
@@ -103,12 +103,12 @@ def _moments(
             for i in range(k):
                 h = active[i]
                 first[begin + places[h]] += weight
-                start = row_start(h)
+                start = row_start(H, h)
                 for j in range(i + 1):
                     if keep:
                         second[matrix + places[h] * n + places[active[j]]] += weight
                     else:
-                        sum_second[start + active[j]] += weight
+                        sum_second[h if j == i else start + active[j]] += weight
         for u in range(n):
             activation[begin + u] = first[begin + u]
 
@@ -136,12 +136,14 @@ class BinarySparseCodingModel(LinearModel):
         scaled = params.components / sigma
         pi = params.activation_probs
         gram = (scaled @ scaled.T).astype(dtype)
+        logits = np.log(pi / (1 - pi))
         return Derived(
             scaled.astype(dtype),
             (scaled / sigma).astype(dtype),
             gram,
             pack(gram),
-            np.log(pi / (1 - pi)),
+            logits,
+            logits - 0.5 * np.diag(gram),
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
             float(pi.sum()),
@@ -169,6 +171,7 @@ class BinarySparseCodingModel(LinearModel):
             derived.scaled,
             derived.products,
             derived.logits,
+            derived.bias,
             rows.projections,
             rows.base,
             rows.complete,

@@ -20,6 +20,7 @@ from evoem.models.field import Sites
 from evoem.models.triangles import n_pairs, row_start
 from evoem.ranking import best_scores
 from evoem.states import active_latents, clear
+from evoem.threads import both
 
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
 # whatever rows it comes with, and the result of a row does not depend on them.
@@ -81,11 +82,12 @@ def row_products(X: NDArray[np.floating], matrix: NDArray[np.floating]) -> NDArr
 
 
 @inlined
-def gather(products, active, k, out):
+def gather(products, n_latents, active, k, out):
     """Inner products of the active latents of a state: the lower triangle of a k×k matrix."""
     for i in range(k):
-        start = row_start(active[i])
-        for j in range(i + 1):
+        out[i * k + i] = products[active[i]]
+        start = row_start(n_latents, active[i])
+        for j in range(i):
             out[i * k + j] = products[start + active[j]]
 
 
@@ -308,8 +310,9 @@ def _accumulate(
             for d in range(D):  # X is zero where it is missing
                 cross[h, d] += weight * X[r, d]
             if printed:
-                start = row_start(h)
-                for v in range(u + 1):
+                outer[h] += weight * weight
+                start = row_start(len(cross), h)
+                for v in range(u):
                     outer[start + members[begin + v]] += weight * first[begin + v]
         if observed is None or complete[r]:
             scalars[0] += D
@@ -326,7 +329,7 @@ def _accumulate(
                     g = members[begin + v]
                     weight = second[matrix + max(u, v) * n + min(u, v)]
                     if v <= u and len(sum_second) > 0:
-                        sum_second[row_start(h) + g] += weight
+                        sum_second[h if v == u else row_start(len(cross), h) + g] += weight
                     if printed:
                         weight = first[begin + u] * first[begin + v]
                     if weight != 0.0:  # most pairs of members are active in no state together
@@ -402,7 +405,15 @@ def update_dictionary(
             break
         except linalg.LinAlgError:
             pull *= 100
-    new = np.ascontiguousarray(linalg.cho_solve(system, stats.cross + pull * W))  # appendix D: W
+    wanted = stats.cross + pull * W
+    new = np.empty_like(wanted)
+
+    def solve(features: slice) -> None:
+        if wanted[:, features].size:
+            new[:, features] = linalg.cho_solve(system, wanted[:, features])  # appendix D: W
+
+    half = (W.shape[1] + 1) // 2  # by halves, always: the number of threads changes nothing
+    both(lambda: solve(slice(half)), lambda: solve(slice(half, None)))
     return new, noise_left(stats, new, pull * (W - new), old_variance)
 
 

@@ -206,15 +206,16 @@ def transform_full(local, u, R, k):
 
 
 @inlined_in_order
-def gather_both(tables, active, k, complete, local, covariance):
+def gather_both(tables, n_latents, active, k, complete, local, covariance):
     """G, unless it is known already, and Ψ of the active latents, all at once: most of the time
     goes into waiting for memory."""
     for i in range(k):
-        start = row_start(active[i])
+        start = row_start(n_latents, active[i])
         for j in range(i + 1):
+            place = active[i] if j == i else start + active[j]
             if complete:
-                local[i * k + j] = tables[start + active[j], 0]
-            covariance[i * k + j] = tables[start + active[j], 1]
+                local[i * k + j] = tables[place, 0]
+            covariance[i * k + j] = tables[place, 1]
 
 
 @unrolled
@@ -228,11 +229,11 @@ def solve(
     """
     value = 0.0
     if tables is not None:
-        gather_both(tables, active, k, complete, local, covariance)
+        gather_both(tables, len(shift), active, k, complete, local, covariance)
         value += whiten(covariance, shift, active, k, local, eta, R, t, variances, precisions)
     else:
         if complete:
-            linear.gather(products, active, k, local)
+            linear.gather(products, len(shift), active, k, local)
         for i in range(k):
             eta[i] += shift[active[i]]
     return value + factorise(local, eta, k, L, inverse, v, variances)

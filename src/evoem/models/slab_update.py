@@ -1,5 +1,6 @@
 """How the slab of spike-and-slab coding is learnt: the M-steps of μ and Ψ."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from evoem.models import linear
 from evoem.models.linear import LinearStats
 from evoem.models.slab_posterior import SLAB_FLOOR
 from evoem.models.triangles import diagonal, unpack
+from evoem.threads import both
 
 # Eigenvalues of the correlation matrix of a full Ψ that is learnt stay above this: it is then
 # positive definite in single precision too.
@@ -113,43 +115,64 @@ def update_full_slab(
     learn_means: bool,
     learn_covariance: bool,
     cautious: bool,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A step of μ and a full Ψ up the bound.
+) -> tuple[NDArray[np.float64], Callable[[], NDArray[np.float64]]]:
+    """A step of μ and a full Ψ up the bound: μ, and what gives Ψ, beside other work maybe.
 
     Cautious: inactive z_h are filled in by their conditional mean and covariance given the active
     ones (complete-data EM). That never lowers the bound, but most of what it averages is filled in,
     so it moves in proportion to activity. Else μ takes the exact step for this Ψ, and each latent's
     share of Ψ moves by what was said about it: a diagonal Ψ then takes the exact step too.
     """
-    psi, n_rows = params.slab_covariance, float(stats.linear.n_rows)
-    information = stats.information
-    unit = np.sqrt(np.diag(psi))
-    shift = np.zeros(len(psi))
-    if learn_means and cautious:
-        shift = psi @ stats.pull / n_rows
-    elif learn_means:
-        system = linalg.cho_factor(
-            information * np.outer(unit, unit) + FEWEST * np.eye(len(psi)), lower=True
-        )
-        shift = unit * linalg.cho_solve(system, unit * stats.pull)
-    means = params.slab_means + shift
+    psi, means, n_rows = params.slab_covariance, params.slab_means, float(stats.linear.n_rows)
+
+    def shift_of_means() -> NDArray[np.float64]:
+        if not learn_means:
+            return np.zeros(len(psi))
+        if cautious:
+            return psi @ stats.pull / n_rows
+        unit = np.sqrt(np.diag(psi))
+        information = stats.information * np.outer(unit, unit)
+        system = linalg.cho_factor(information + FEWEST * np.eye(len(psi)), lower=True)
+        return np.asarray(unit * linalg.cho_solve(system, unit * stats.pull))
+
     if not learn_covariance:
-        return means, psi
+        return means + shift_of_means(), lambda: psi
     if cautious:
-        change = psi @ linear.symmetric_product(stats.curvature, psi)
-        return means, part_way(psi, change / n_rows - np.outer(shift, shift))
-    # Single precision is enough for a step that is taken only if the bound rises by it.
-    scale = np.outer(unit, unit)
-    near = (psi / scale).astype(np.float32)
-    change = scale * (near @ linear.symmetric_product(stats.curvature * scale, near))
-    # Rows that said something about z_h: those it was active in, or others it is correlated with.
-    said = linear.symmetric_product(information * scale, near)
-    heard = np.maximum(np.einsum("gh,gh->h", near, said, dtype=np.float64), FEWEST)
+        shift = shift_of_means()
+        change = psi @ linear.symmetric_product(stats.curvature, psi) / n_rows
+        return means + shift, lambda: part_way(psi, change - np.outer(shift, shift))
+    change, (shift, heard) = both(
+        lambda: wanted_change(psi, stats), lambda: (shift_of_means(), rows_heard(psi, stats))
+    )
     change /= np.sqrt(np.outer(heard, heard))
     change -= np.diag(shift**2)
-    change *= gentle(psi, change, params.slab_means)
+    change *= gentle(psi, change, means)
     new = psi + change
-    return means, positive_definite(new, np.sqrt(np.diag(new)), CORRELATION_FLOOR)
+    return means + shift, lambda: positive_definite(new, np.sqrt(np.diag(new)), CORRELATION_FLOOR)
+
+
+# Single precision is enough for a step that is taken only if the bound rises by it.
+
+
+def correlations(psi: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Ψ in units of its standard deviations, and the products of these."""
+    unit = np.sqrt(np.diag(psi))
+    scale = np.outer(unit, unit)
+    return (psi / scale).astype(np.float32), scale
+
+
+def wanted_change(psi: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray[np.float64]:
+    """How Ψ would change if all rows had spoken of all latents."""
+    near, scale = correlations(psi)
+    return scale * (near @ linear.symmetric_product(stats.curvature * scale, near))
+
+
+def rows_heard(psi: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray[np.float64]:
+    """Rows that said something about z_h: it was active in them, or others correlated with it."""
+    near, scale = correlations(psi)
+    said = linear.symmetric_product(stats.information * scale, near)
+    heard: NDArray[np.float64] = np.einsum("gh,gh->h", near, said, dtype=np.float64)
+    return np.maximum(heard, FEWEST)
 
 
 def gentle(

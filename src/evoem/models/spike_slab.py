@@ -170,23 +170,22 @@ def _moments(
                 h = active[i]
                 activation[begin + places[h]] += weight
                 first[begin + places[h]] += weight * u[i]  # eq. 46
-                start = row_start(h)
+                start = row_start(H, h)
                 for j in range(i + 1):  # eq. 47
                     value = weight * local[i * k + j]
                     if keep:
                         second[matrix + places[h] * n + places[active[j]]] += value
                     else:
-                        sum_second[start + active[j]] += value
+                        sum_second[h if j == i else start + active[j]] += value
             if tables is not None:
                 for i in range(k * (len(pull) > 0)):  # `pull` is empty where no sums are wanted
                     h = active[i]
                     pull[h] += weight * eta[i]
-                    start = row_start(h)
+                    start = row_start(H, h)
                     for j in range(i + 1):
-                        pairs[start + active[j], 0] += weight * (
-                            1.0 if printed else covariance[i * k + j]
-                        )
-                        pairs[start + active[j], 1] += weight * Q[i * k + j]
+                        place = h if j == i else start + active[j]
+                        pairs[place, 0] += weight * (1.0 if printed else covariance[i * k + j])
+                        pairs[place, 1] += weight * Q[i * k + j]
 
 
 @kernel
@@ -409,17 +408,17 @@ class SpikeSlabModel(LinearModel):
             return linear.update_dictionary(sums, unpack(sums.second), params.components, old)
 
         if params.slab_covariance.ndim == 2 and not self.printed:
-            (components, noise), slab = both(
-                dictionary, lambda: update_full_slab(params, stats, cautious=cautious, **learnt)
-            )
+            means, find = update_full_slab(params, stats, cautious=cautious, **learnt)
+            (components, noise), covariance = both(dictionary, find)
         else:
-            (components, noise), slab = dictionary(), update_slab(params, stats, **learnt)
+            components, noise = dictionary()
+            means, covariance = update_slab(params, stats, **learnt)
         if self.printed:
             outer = linear.symmetric(unpack(sums.outer))
             explained = float(np.vdot(outer @ components, components))
             noise = linear.noise_variance(sums, float(sums.data_square) - explained, old)
         pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # appendix D: π
-        return SpikeSlabParams(components, pi, np.array(noise), *slab)
+        return SpikeSlabParams(components, pi, np.array(noise), means, covariance)
 
     def canonical(self, params: SpikeSlabParams) -> SpikeSlabParams:
         if self.slab != "fixed" and self.learn_slab_means:
