@@ -40,8 +40,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# In several processes, of which each compiles for itself what is not cached: a few are enough.
 test: lint $(AUTOGRAD)
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py

@@ -8,7 +8,8 @@ statistics, M-step) times the threads, over the states whose log-joints it asked
 from before, and their new children). The same iteration in plain NumPy is timed beside it on a few
 of the rows, in one thread, so that the figure can be read on any machine; both are first checked to
 compute the same log-joints and statistics. For the same reason the speed-up by threads stands
-beside the machine's own: that of runs of one thread each, side by side, with nothing in common.
+beside the machine's own: that of runs of one thread each, side by side, with nothing in common but
+the interpreter. Speed-ups compare iterations that follow each other, since load comes and goes.
 """
 
 import argparse
@@ -182,22 +183,21 @@ def summarise(timed: Timed, n_jobs: int) -> dict[str, float]:
     costs = [1e6 * info.seconds * n_jobs / info.states_evaluated for info in infos]
     return {
         "seconds_best": min(seconds),
-        "seconds_mean": statistics.mean(seconds),
+        "seconds_median": statistics.median(seconds),
         "us_core_best": min(costs),
         "us_core_median": statistics.median(costs),
-        "apart_best": min(timed.apart[n_jobs]) / n_jobs,
-        "apart_mean": statistics.mean(timed.apart[n_jobs]) / n_jobs,
+        **speed_ups(
+            "speed_up", {n: [i.seconds for i in timed.infos[n]] for n in timed.infos}, n_jobs
+        ),
+        **speed_ups("machine", {n: [s / n for s in timed.apart[n]] for n in timed.apart}, n_jobs),
     }
 
 
-def add_speed_ups(by_threads: dict[int, dict[str, float]]) -> None:
-    """Compare every number of threads with the smallest."""
-    reference = by_threads[min(by_threads)]
-    for figures in by_threads.values():
-        for kind in ("best", "mean"):
-            ratio = reference[f"seconds_{kind}"] / figures[f"seconds_{kind}"]
-            figures[f"speed_up_{kind}"] = ratio
-            figures[f"machine_{kind}"] = reference[f"apart_{kind}"] / figures[f"apart_{kind}"]
+def speed_ups(name: str, seconds: dict[int, list[float]], n_jobs: int) -> dict[str, float]:
+    """How much faster than with the fewest threads: by the best times, and the median of rounds."""
+    reference, own = seconds[min(seconds)], seconds[n_jobs]
+    rounds = [before / now for before, now in zip(reference, own, strict=True)]
+    return {f"{name}_best": min(reference) / min(own), f"{name}_median": statistics.median(rounds)}
 
 
 # --------------------------------------------------------------------------------- plain NumPy
@@ -284,7 +284,6 @@ def measure_setting(
     state = warm_up(setting, X, max(threads))
     state, timed = time_iterations(setting, X, state, threads, repeats)
     by_threads = {n_jobs: summarise(timed, n_jobs) for n_jobs in threads}
-    add_speed_ups(by_threads)
     plain = compare_with_plain(setting, X, state)
     return {
         "model": type(setting.model).__name__,
@@ -337,8 +336,8 @@ def measure_memory(n_rows: int, n_jobs: int, image: Path | None) -> dict[str, fl
 # -------------------------------------------------------------------------------------- report
 
 HEADINGS = (
-    "setting", "threads", "s/iteration", "(mean)", "speed-up", "(mean)", "machine", "(mean)",
-    "µs×core", "(median)", "target", "met", "active", "plain NumPy", "ratio",
+    "setting", "threads", "s/iteration", "(median)", "speed-up", "(median)", "machine",
+    "(median)", "µs×core", "(median)", "target", "met", "active", "plain NumPy", "ratio",
 )  # fmt: skip
 
 
@@ -352,9 +351,9 @@ def setting_lines(name: str, figures: dict[str, Any]) -> list[list[str]]:
     lines = []
     for n_jobs, some in figures["threads"].items():
         line = [name, str(n_jobs)]
-        line += [f"{some['seconds_best']:.3f}", f"{some['seconds_mean']:.3f}"]
-        line += [f"{some['speed_up_best']:.2f}", f"{some['speed_up_mean']:.2f}"]
-        line += [f"{some['machine_best']:.2f}", f"{some['machine_mean']:.2f}"]
+        line += [f"{some['seconds_best']:.3f}", f"{some['seconds_median']:.3f}"]
+        line += [f"{some['speed_up_best']:.2f}", f"{some['speed_up_median']:.2f}"]
+        line += [f"{some['machine_best']:.2f}", f"{some['machine_median']:.2f}"]
         line += [f"{some['us_core_best']:.3f}", f"{some['us_core_median']:.3f}"]
         line += [f"{figures['target_us_core']:.2f}"]
         line += [verdict(some["us_core_best"], figures["target_us_core"])]
@@ -399,7 +398,8 @@ def print_report(report: dict[str, Any]) -> None:
         for name, figures in report["settings"].items():
             lines += setting_lines(name, figures)
         print("\n" + aligned(lines))
-        print("\nBest of the timed iterations; speed-up and ratio against the fewest threads.")
+        print("\nBest of the timed iterations; speed-up and ratio against the fewest threads,")
+        print("its median that of iterations which follow each other.")
         print("machine: speed-up of as many runs of one thread each, side by side.")
         print("active: latents per kept state; plain NumPy in µs×core per state, one thread.")
     lines = process_lines(report)
@@ -430,7 +430,7 @@ def parse_arguments() -> argparse.Namespace:
         "--rows", type=int, default=20_000, help="patches (%(default)s); twice as many for memory"
     )
     parser.add_argument(
-        "--repeats", type=int, default=5, help="timed iterations per number of threads"
+        "--repeats", type=int, default=9, help="timed iterations per number of threads"
     )
     parser.add_argument("--image", type=Path, help="picture to cut patches from")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from evoem import BlackBox, LogJointError
 from evoem.black_box import is_vectorized
@@ -558,8 +558,17 @@ def test_a_log_joint_of_other_parameters_is_refused_unless_one_says_what_it_is()
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(
-    [BlackBox(gauss, gauss_start, 3, statistics=gauss_statistics, update=gauss_update, max_iter=5)]
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    list(
+        estimator_checks_generator(
+            BlackBox(
+                gauss, gauss_start, 3, statistics=gauss_statistics, update=gauss_update, max_iter=5
+            )
+        )
+    ),
+    # By default tests would be named by where functions lie in memory, by each process differently.
+    ids=lambda value: getattr(getattr(value, "func", None), "__name__", "BlackBox"),
 )
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
