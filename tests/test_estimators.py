@@ -256,6 +256,9 @@ GOOD = np.random.default_rng(0).normal(size=(20, 3))
         ({"tol": -1.0}, "tol must be a number at least 0; got -1.0."),
         ({"batch_size": 0}, "batch_size must be an integer at least 1; got 0."),
         ({"n_jobs": 0}, "n_jobs must be an integer other than 0; got 0."),
+        ({"n_jobs": "two"}, "n_jobs must be an integer other than 0; got 'two'."),
+        ({"random_state": "one"}, "random_state must be None, an integer .*; got 'one'."),
+        ({"random_state": -1}, "random_state must be None, an integer between 0 .*; got -1."),
         ({"callback": 5}, "callback must be callable or None; got 5."),
         ({"init": "zeros"}, "init must be one of 'mean', 'data'; got 'zeros'."),
         ({"init": {"weights": 1}}, "init's keys must be one of .*; got 'weights'."),
@@ -280,9 +283,17 @@ def test_a_bad_parameter_gets_one_sentence(options, sentence):
 @pytest.mark.parametrize(
     ("X", "words"),
     [
-        (np.ones(5), "Expected 2D array"),
-        (np.ones((0, 3)), r"0 sample\(s\)"),
-        (np.ones((3, 0)), r"0 feature\(s\)"),
+        (np.ones(5), r"X must have two dimensions, rows and features; got the shape \(5,\)."),
+        (np.ones((2, 3, 4)), r"X must have two dimensions, .*; got the shape \(2, 3, 4\)."),
+        (np.ones((0, 3)), r"X must have at least one row; got the shape \(0, 3\)."),
+        (np.ones((3, 0)), r"X must have features; got 0 feature\(s\)"),
+        ([[1.0, 0.0], [1.0]], "X must have rows of one length; got some of different lengths."),
+        (np.array([[1.0, 0.0], [2.0 + 1.0j, 0.0]]), r"X must hold real numbers; got \(1\+0j\)"),
+        (
+            np.array([[1.0, 0.0], [0.0, 1e101]]),
+            r"X must hold numbers of at most 1e\+100 .*1e\+101.",
+        ),
+        (np.array([[1e-101, 0.0]]), "X must hold a number of at least 1e-100 .* at most 1e-101."),
         ([["1", "b"], ["c", "d"]], "X must hold numbers; got 'b'."),
         (np.array([["1", "b"]]), "X must hold numbers; got 'b'."),
         (
@@ -296,6 +307,16 @@ def test_a_bad_parameter_gets_one_sentence(options, sentence):
 def test_bad_data_gets_one_sentence(estimator, X, words):
     with pytest.raises(ValueError, match=words):
         estimator(n_latents=3).fit(X)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_generator_is_drawn_from(estimator):
+    rng = np.random.default_rng(5)
+    first = fitted(estimator, random_state=rng)
+    again = fitted(estimator, random_state=np.random.default_rng(5))
+    np.testing.assert_array_equal(first.components_, again.components_)
+    second = fitted(estimator, random_state=rng)
+    assert not np.array_equal(first.components_, second.components_)
 
 
 def test_noisy_or_refuses_data_that_is_not_binary_unless_told_to_threshold_it():

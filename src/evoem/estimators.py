@@ -53,7 +53,7 @@ COMMON = """n_latents : int, default=8
         other data of the same width it starts from the learnt parameters.
     n_jobs : int or None, default=None
         Threads; -1 for all processors. The result does not depend on it.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState, Generator or None, default=None
         Everything random follows from it.
     callback : callable or None, default=None
         Called with an `evoem.em.StepInfo` after each iteration; returning True ends the run.
@@ -134,6 +134,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         validation.integer("verbose", self.verbose, 0)
         validation.callback(self.callback)
         validation.jobs(self.n_jobs)
+        validation.random_state(self.random_state)
 
     def _read(
         self, X: Any, reset: bool, learn: bool = False
@@ -151,8 +152,9 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 ensure_all_finite="allow-nan",
             )
         except ValueError:
-            validation.numbers(X)
+            validation.table(X)
             raise
+        validation.moderate(checked)
         if learn:
             validation.varying(checked)
         return validation.split_missing(self._prepare_data(checked))
@@ -278,6 +280,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return state, NOTHING_BEFORE
 
     def _seed(self) -> int:
+        if isinstance(self.random_state, np.random.Generator):
+            return int(self.random_state.integers(LARGEST_SEED))
         return int(check_random_state(self.random_state).randint(LARGEST_SEED))
 
     def _take(self, params: Any) -> None:

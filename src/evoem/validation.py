@@ -1,7 +1,7 @@
 """The only place that raises about arguments: one sentence with name, rule and value."""
 
 from collections.abc import Collection, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Complex, Integral, Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ Mask = NDArray[np.bool_] | None
 Positions = NDArray[np.floating] | None
 # All states of a row are kept for exact inference; more latents than this would not fit in memory.
 MOST_ENUMERATED = 20
+LARGEST = 1e100  # values; sums of their squares are still far from overflow
 
 
 def integer(name: str, value: Any, least: int, most: int | None = None, reason: str = "") -> int:
@@ -69,10 +70,22 @@ def restarts(value: Any, select: str | None) -> None:
 
 def jobs(value: Any) -> None:
     """Refuse a number of threads that joblib would."""
-    if value is not None:
-        integer("n_jobs", value, -1024)
-        if value == 0:
-            raise ValueError("n_jobs must be an integer other than 0; got 0.")
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if value is not None and not (whole and value != 0):
+        raise ValueError(f"n_jobs must be an integer other than 0; got {value!r}.")
+
+
+def random_state(value: Any) -> None:
+    """Refuse what no seed can be drawn from."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if whole and 0 <= value < 2**32:
+        return
+    generators = np.random.RandomState | np.random.Generator
+    if value is not None and value is not np.random and not isinstance(value, generators):
+        raise ValueError(
+            "random_state must be None, an integer between 0 and 2**32 - 1, a RandomState or a "
+            f"Generator; got {value!r}."
+        )
 
 
 def callback(value: Any) -> None:
@@ -198,9 +211,30 @@ def split_missing(X: NDArray[np.floating]) -> tuple[NDArray[np.floating], Mask]:
     return np.where(observed, X, X.dtype.type(0)), observed
 
 
-def numbers(X: Any) -> None:
-    """Refuse text that is no number, and infinity; for data that was refused in other words."""
+def table(X: Any) -> None:
+    """Refuse what is no table of real numbers; for data that was refused in other words.
+
+    Some of the wording is what scikit-learn's own checks of estimators look for.
+    """
+    try:
+        shape = np.shape(X)
+    except ValueError:
+        raise ValueError("X must have rows of one length; got some of different lengths.") from None
+    if len(shape) != 2:
+        raise ValueError(
+            f"X must have two dimensions, rows and features; got the shape {shape}. Reshape your "
+            "data by .reshape(1, -1) if it is one row, by .reshape(-1, 1) if it is one feature."
+        )
+    if shape[0] == 0:
+        raise ValueError(f"X must have at least one row; got the shape {shape}.")
+    if shape[1] == 0:
+        raise ValueError(
+            f"X must have features; got 0 feature(s) (shape={shape}) while a minimum of 1 is "
+            "required."
+        )
     for value in np.asarray(X, dtype=object).flat:
+        if isinstance(value, Complex) and not isinstance(value, Real):
+            raise ValueError(f"X must hold real numbers; got {value}: Complex data not supported.")
         if isinstance(value, str | bytes):
             try:
                 value = float(value)
@@ -210,13 +244,26 @@ def numbers(X: Any) -> None:
             raise ValueError(f"X must be finite, or NaN where a value is missing; got {value}.")
 
 
+def moderate(X: NDArray[np.floating]) -> None:
+    """Refuse numbers whose squares cannot be summed."""
+    largest = max(float(np.fmax.reduce(X, axis=None)), -float(np.fmin.reduce(X, axis=None)))
+    if largest > LARGEST:
+        raise ValueError(f"X must hold numbers of at most {LARGEST:g} in size; got {largest:g}.")
+
+
 def varying(X: NDArray[np.floating]) -> None:
-    """Refuse data with nothing to learn from: no observed value, or the same one everywhere."""
+    """Refuse data with nothing to learn from: no observed value, or the same one everywhere; or
+    values whose squares are all taken for zero."""
     if np.isnan(X).all():
         raise ValueError(f"X must have an observed value; got {X.size} missing ones.")
     least = np.nanmin(X)
     if X.size > 1 and least == np.nanmax(X):
         raise ValueError(f"X must not be constant; got {least:g} everywhere.")
+    largest = max(float(np.nanmax(X)), -float(least))
+    if 0 < largest < 1 / LARGEST:
+        raise ValueError(
+            f"X must hold a number of at least {1 / LARGEST:g} in size; got at most {largest:g}."
+        )
 
 
 def binary(X: NDArray[np.floating], otherwise: str) -> None:
