@@ -1,5 +1,7 @@
 """The EM loop: monotone bounds, exact limits, determinism, mini-batches."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import reference
@@ -7,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import MODELS, make_problem, seen
 
-from evoem import em, states
+from evoem import LogJointError, em, states
 from evoem.em import Evolution
+from evoem.models import Model
 
 OPERATORS = [
     Evolution(3, 2, 2, parents, mutation, crossover)
@@ -351,8 +354,6 @@ def test_inference_goes_on_from_the_first_states():
     assert (twice.bounds > once.bounds).mean() > 0.5
     with pytest.raises(ValueError, match=r"^first must have 9 \(n_states\) states a row; got 10.$"):
         em.infer(*given, n_states=9, first=once.states)
-    with pytest.raises(ValueError, match=r"^X must have the 29 rows of the state; got 30.$"):
-        em.infer(*given, n_states=10, first=once.states[1:])
 
 
 def test_a_row_with_nothing_observed_gives_the_prior_mean():
@@ -385,7 +386,23 @@ GOOD = np.zeros((5, 3)) + np.arange(3.0)
         ({"X": GOOD + np.nan}, "X must be finite, with missing values False in observed"),
         ({"observed": np.ones((5, 3))}, "observed must be a boolean array or None; got"),
         ({"observed": np.ones((5, 2), bool)}, "observed must have the shape of X"),
-        ({"seed": -1}, "seed must be an integer at least 0; got -1."),
+        (
+            {"observed": GOOD < 2},
+            "X must be finite, with missing values False in observed and zero here; got 2.0.",
+        ),
+        ({"seed": -1}, "seed must be an integer between 0 and 18446744073709551615; got -1."),
+        ({"seed": 2**64}, "seed must be an integer between 0 and .*; got 18446744073709551616."),
+        ({"n_jobs": 0}, "n_jobs must be an integer at least 1; got 0."),
+        (
+            {"rows": np.arange(3, dtype=np.uint64)},
+            r"rows must be a uint64 array of shape \(5,\); got uint64 of shape \(3,\).",
+        ),
+        ({"rows": np.arange(5.0)}, r"rows must be a uint64 array of shape \(5,\); got float64"),
+        ({"rows": [1, 2, 3, 4, 5]}, r"rows must be a uint64 array .*; got \[1, 2, 3, 4, 5\]."),
+        (
+            {"params": make_problem("binary", D=6).params},
+            "X must have the 6 features of the parameters; got 3.",
+        ),
         ({"n_latents": 0}, "n_latents must be an integer at least 1; got 0."),
         (
             {"n_states": 9},
@@ -410,6 +427,8 @@ def test_bad_arguments_of_init_get_one_sentence(changes, sentence):
             "mutation must be one of 'uniform', 'sparse'",
         ),
         ({"batch_size": 0}, "batch_size must be an integer at least 1; got 0."),
+        ({"n_jobs": -1}, "n_jobs must be an integer at least 1; got -1."),
+        ({"X": GOOD[:, :2]}, "X must have the 3 features of the parameters; got 2."),
     ],
 )
 def test_bad_arguments_of_step_get_one_sentence(changes, sentence):
@@ -418,6 +437,84 @@ def test_bad_arguments_of_step_get_one_sentence(changes, sentence):
     arguments = {"X": GOOD, "evolution": Evolution(n_children=2)} | changes
     with pytest.raises(ValueError, match=sentence):
         em.step(model, arguments.pop("X"), state, arguments.pop("evolution"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kept", "sentence"),
+    [
+        (
+            np.ones((4, 2, 1), np.uint64),
+            r"must be .* of shape \(5, n_states, 1\); got uint64 of shape \(4, 2",
+        ),
+        (np.ones((5, 2, 1), np.int64), r"must be a uint64 array of shape .*; got int64 of"),
+        (np.ones((5, 2, 2), np.uint64), r"must be a uint64 array of shape .*; got uint64 of"),
+        ([[1]], r"must be a uint64 array of shape .*; got \[\[1\]\]."),
+        (np.full((5, 2, 1), 8, np.uint64), "must have no latent beyond the 3 there are; got some."),
+    ],
+)
+def test_states_that_kernels_would_misread_are_refused(kept, sentence):
+    model = make_problem("binary").model
+    params = em.init(model, GOOD, n_latents=3, n_states=2).params
+    with pytest.raises(ValueError, match=f"^first {sentence}"):
+        em.infer(model, GOOD, params, Evolution(2, 2), n_states=2, first=kept)
+    with pytest.raises(ValueError, match=f"^kept {sentence}"):
+        em.bounds(model, GOOD, params, kept)
+    with pytest.raises(ValueError, match=f"^kept {sentence}"):
+        em.estimate(model.codes, model, GOOD, params, kept)
+
+
+def test_states_that_are_not_distinct_are_refused():
+    model = make_problem("binary").model
+    params = em.init(model, GOOD, n_latents=3, n_states=2).params
+    twice = np.ones((5, 2, 1), np.uint64)
+    with pytest.raises(ValueError, match=r"^states must differ within each row; got some twice.$"):
+        em.infer(model, GOOD, params, Evolution(2, 2), n_states=2, first=twice)
+
+
+@pytest.mark.parametrize("mutation", ["uniform", "sparse", "guided"])
+@pytest.mark.parametrize("parents", ["fit", "random", "best"])
+@pytest.mark.parametrize("name", MODELS[1:])  # noisy-OR asks whether values are above zero
+def test_data_that_are_no_numbers_end_in_an_error(name, parents, mutation):
+    problem = make_problem(name, H=70, D=5, N=20, seed=3)
+    state = start(problem, n_states=3)
+    problem.X[11, 2] = np.nan
+    with pytest.raises(LogJointError, match=r"log_joints must be finite or -inf; got nan.*row 11"):
+        run(problem, state, Evolution(3, 2, 3, parents, mutation))
+
+
+def test_rows_of_which_only_impossible_states_are_known_are_searched_further():
+    """A feature that one latent of many can turn on, and only that one."""
+
+    class OnlyOne(NamedTuple):
+        activation_probs: np.ndarray
+
+    class OnlyOneModel(Model):
+        def prepare(self, params, dtype):
+            return params
+
+        def prepare_rows(self, derived, X, observed):
+            return X
+
+        def n_latents(self, derived):
+            return len(derived.activation_probs)
+
+        def expected_active(self, derived):
+            return 1.0
+
+        def dense_log_joints(self, derived, rows, states):
+            return np.where(states[:, :, 7], 0.0, -np.inf)
+
+    params = OnlyOne(np.full(12, 0.5))
+    given = OnlyOneModel(), np.ones((30, 1)), params, Evolution(2, 2, 1)
+    found = em.infer(*given, n_states=4, rows=np.arange(30, dtype=np.uint64))
+    assert (found.bounds > -np.inf).all()
+    few = em.infer(*given, n_states=4, rows=np.arange(30, dtype=np.uint64), max_iter=2)
+    assert (few.bounds == -np.inf).any()
+
+
+def test_a_tolerance_of_zero_never_stops():
+    assert not em.Convergence(0.0)([0.0, 0, 0, 0, 0, -1e-12])
+    assert em.Convergence(1e-9)([0.0, 0, 0, 0, 0, -1e-12])
 
 
 @pytest.mark.parametrize("unit", [1e-12, 1e12])

@@ -302,11 +302,105 @@ def test_a_bad_parameter_gets_one_sentence(options, sentence):
         ),
         (np.ones((10, 3)), "X must not be constant; got 1 everywhere."),
         (np.full((4, 3), np.nan), "X must have an observed value; got 12 missing ones."),
+        (np.zeros((1, 1)), "X must not be constant; got 0 everywhere."),
+        (np.array([["2020-01-01"], ["2021-01-01"]], "M8[D]"), r"X must hold numbers; got datetime"),
     ],
 )
 def test_bad_data_gets_one_sentence(estimator, X, words):
     with pytest.raises(ValueError, match=words):
         estimator(n_latents=3).fit(X)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("slab", ["diagonal", "full"])
+def test_a_warm_fit_that_fails_leaves_what_was_learnt(estimator, slab):
+    options = {"slab": slab} if estimator is SpikeSlabCoding else {}
+    X = make_data(estimator, 200)
+    model = fitted(estimator, X, warm_start=True, max_iter=3, **options)
+    new = make_data(estimator, 20, seed=1)
+    before, learnt = (model.score(X), model.transform(new)), vars(model).copy()
+
+    def fail(info):
+        if info.iteration == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(callback=fail).fit(X)
+    assert model.score(X) == before[0]
+    np.testing.assert_array_equal(model.transform(new), before[1])
+    assert vars(model) | {"callback": None} == learnt
+    again = model.set_params(callback=None, max_iter=4).fit(X)
+    whole = fitted(estimator, X, max_iter=7, **options)
+    np.testing.assert_array_equal(again.free_energies_, whole.free_energies_)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_fit_that_is_refused_leaves_what_was_learnt(estimator):
+    X, new = make_data(estimator), make_data(estimator, 20, seed=1)
+    model = fitted(estimator, X)
+    codes = model.transform(new)
+    for options, data in (({"n_states": 4, "tol": -1}, X), ({"tol": 0}, np.zeros((4, 7)))):
+        with pytest.raises(ValueError, match="must"):
+            model.set_params(**options).fit(data)
+        np.testing.assert_array_equal(model.transform(new), codes)
+
+
+def test_a_first_fit_that_fails_leaves_nothing_learnt():
+    def fail(info):
+        raise RuntimeError("no")
+
+    model = BinarySparseCoding(n_latents=3, callback=fail)
+    with pytest.raises(RuntimeError, match="no"):
+        model.fit(make_data(BinarySparseCoding))
+    with pytest.raises(NotFittedError):
+        model.transform(make_data(BinarySparseCoding))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "before", "after"),
+    [
+        (SpikeSlabCoding, {"slab": "diagonal"}, {"slab": "full"}),
+        (SpikeSlabCoding, {"slab": "full"}, {"slab": "diagonal"}),
+        (SubspaceCoding, {"rank": 1}, {"rank": 2}),
+    ],
+)
+def test_a_warm_start_cannot_change_what_parameters_are(estimator, before, after):
+    model = fitted(estimator, warm_start=True, max_iter=2, **before).set_params(**after)
+    name = next(iter(before))
+    sentence = f"{name} must stay {before[name]!r} with warm_start=True; got {after[name]!r}."
+    with pytest.raises(ValueError, match=sentence):
+        model.fit(make_data(estimator))
+
+
+@pytest.mark.parametrize("answer", [True, np.bool_(True)])
+def test_a_callback_that_returns_true_ends_the_run(answer):
+    assert fitted(BinarySparseCoding, callback=lambda info: answer).n_iter_ == 1
+    assert fitted(BinarySparseCoding, callback=lambda info: "go on").n_iter_ == 8
+
+
+@pytest.mark.parametrize("least", [0.2, 0.5])
+def test_a_floor_of_probabilities_holds_from_the_start(least):
+    X = (np.random.default_rng(0).random((300, 8)) < 0.5) * 1.0
+    options = {"n_latents": 8, "min_activation_prob": least, "max_iter": 5, "tol": 0}
+    model = NoisyOr(**options, random_state=0).fit(X)
+    assert model.activation_probs_.min() >= least
+    assert (np.diff(model.free_energies_) > -1e-9).all()
+
+
+def test_given_parameters_move_to_where_updates_keep_them():
+    X = make_data(NoisyOr)
+    extreme = {"components": np.tile([0.0, 1.0, 0.5], (4, 3))}
+    model = fitted(NoisyOr, X, init=extreme)
+    assert np.isfinite(model.free_energies_).all()
+    assert (np.diff(model.free_energies_) > -1e-9).all()
+    with pytest.raises(ValueError, match=r"init\['components'\] must lie between 0 and 1; got"):
+        fitted(NoisyOr, X, init={"components": np.full((4, 9), 2.0)})
+    X = make_data(SpikeSlabCoding).astype(np.float32)
+    model = fitted(SpikeSlabCoding, X, init={"noise_variance": 1e-12}, max_iter=1)
+    assert model.noise_variance_ >= 0.9e-4 * np.square(X).mean()
+    skewed = np.eye(4) + np.eye(4, k=1)
+    with pytest.raises(ValueError, match=r"init\['slab_covariance'\] must be symmetric; got"):
+        fitted(SpikeSlabCoding, slab="full", init={"slab_covariance": skewed})
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -199,6 +199,10 @@ class BlackBox(EEMEstimator):
             validation.boolean("vectorized", self.vectorized)
         if self.library is not None:
             validation.choice("library", self.library, LIBRARIES)
+        if self.constraints is not None and not isinstance(self.constraints, Mapping):
+            raise ValueError(
+                f"constraints must be a dict by parameters' names; got {self.constraints!r}."
+            )
         for name, constraint in (self.constraints or {}).items():
             validation.choice(f"constraints[{name!r}]", constraint, TRANSFORMS)
 

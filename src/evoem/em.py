@@ -45,6 +45,7 @@ LAST_SHARE = 4  # of what is left, the most that a block takes
 SMALLEST_BLOCK = 64
 LARGEST_BLOCK = 2048
 BYTES_PER_ROW = 1 << 15  # of statistics, for which a block has at least one row
+PATIENCE = 50  # E-steps for a row of which no possible state is known
 INIT_STREAM = 2**63  # the "iteration" that draws the first states; no run counts this far
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class Convergence(NamedTuple):
     window: int = 5
 
     def __call__(self, free_energies: list[float]) -> bool:
-        if len(free_energies) <= self.window:
+        if self.tol == 0 or len(free_energies) <= self.window:
             return False
         gain = free_energies[-1] - free_energies[-1 - self.window]
         return gain < self.tol * self.window
@@ -169,6 +170,14 @@ def _checked(X: NDArray[np.floating], observed: Mask, positions: Positions) -> _
     return _Data(X, None if observed is None or observed.all() else observed, positions)
 
 
+def _check_kept(
+    X: NDArray[np.floating], params: Any, kept: NDArray[np.uint64], n_jobs: int
+) -> None:
+    validation.same_features(X, params)
+    validation.kept_states("kept", kept, len(X), len(params.activation_probs))
+    validation.integer("n_jobs", n_jobs, 1)
+
+
 def init(
     model: Model,
     X: NDArray[np.floating],
@@ -211,15 +220,18 @@ def init(
         blocks it is made once.
     """
     data = _checked(X, observed, positions)
-    validation.finite(X)
-    validation.integer("seed", seed, 0)
+    validation.finite(X, observed)
+    validation.integer("seed", seed, 0, streams.LARGEST_WORD)
+    validation.integer("n_jobs", n_jobs, 1)
     if params is None:
         validation.integer("n_latents", n_latents, 1)
         params = model.initialize(X, observed, n_latents, np.random.default_rng(seed))
+    validation.same_features(X, params)
     H = len(params.activation_probs)
     n_states = validation.n_states(n_states, H)
     if rows is None:
         rows = np.arange(len(X), dtype=np.uint64)
+    validation.row_numbers(rows, len(X))
     first = np.empty((len(X), n_states, states.n_words(H)), np.uint64)
 
     def draw(block: slice) -> None:
@@ -419,7 +431,9 @@ def step(
     data = _checked(X, observed, positions)
     validation.breeding(evolution, len(state.params.activation_probs))
     validation.same_rows(X, state.states)
+    validation.same_features(X, state.params)
     validation.batches(batch_size)
+    validation.integer("n_jobs", n_jobs, 1)
     parts = split(len(X), len(X) if batch_size is None else batch_size)
     numbers = list(range(len(parts)))
     incremental = len(state.statistics) == len(parts)
@@ -463,6 +477,11 @@ def step(
     return state, info
 
 
+def says_stop(answer: Any) -> bool:
+    """Whether a callback returned True; anything else that is true in a condition is no order."""
+    return isinstance(answer, bool | np.bool_) and bool(answer)
+
+
 def run(
     model: Model,
     X: NDArray[np.floating],
@@ -478,6 +497,7 @@ def run(
     n_jobs: int = 1,
 ) -> tuple[EMState, list[StepInfo]]:
     """Iterate until converged, until `callback(info)` returns True, or `max_iter` times."""
+    validation.integer("max_iter", max_iter, 0)
     infos: list[StepInfo] = []
     free_energies: list[float] = []
     for _ in range(max_iter):
@@ -487,7 +507,7 @@ def run(
         )  # fmt: skip
         infos.append(info)
         free_energies.append(info.free_energy)
-        if callback is not None and callback(info) is True:
+        if callback is not None and says_stop(callback(info)):
             break
         if convergence is not None and convergence(free_energies):
             break
@@ -519,9 +539,14 @@ def infer(
     as for `init`.
     """
     data = _checked(X, observed, positions)
-    validation.breeding(evolution, len(params.activation_probs))
+    H = len(params.activation_probs)
+    validation.breeding(evolution, H)
+    validation.same_features(X, params)
+    validation.integer("max_iter", max_iter, 1)
+    validation.integer("n_jobs", n_jobs, 1)
     if rows is None:
         rows = streams.row_keys(X, observed)
+    validation.row_numbers(rows, len(X))
     if derived is None:
         derived = model.prepare(params, X.dtype)
     if first is None:
@@ -530,12 +555,12 @@ def infer(
             positions=positions, seed=seed, rows=rows, n_jobs=n_jobs, derived=derived,
         ).states  # fmt: skip
     else:
-        validation.same_rows(X, first)
+        validation.kept_states("first", first, len(X), H)
         validation.same_size("first", first, n_states)
         all_states = first.copy()
     all_log_joints = np.full(all_states.shape[:2], -np.inf)
     found = np.empty(len(X))
-    exact = n_states == 2 ** len(params.activation_probs)
+    exact = n_states == 2**H
     window = 0 if exact else Convergence().window
 
     def work(block: slice) -> None:
@@ -558,7 +583,10 @@ def infer(
                 all_states[open_rows], all_log_joints[open_rows] = kept, log_joints
                 found[open_rows] = posterior.weigh(log_joints)[1]
                 recent = np.column_stack([recent[:, 1:], found[open_rows]])
-                risen = recent[:, -1] - recent[:, 0] >= tol * window
+                # While only impossible states are known anything may be found, but not for ever.
+                now, before = recent[:, -1], recent[:, 0]
+                possible = now > -np.inf
+                risen = np.where(possible, now >= before + tol * window, iteration < PATIENCE)
                 if exact or not risen.any():
                     break
                 open_rows, recent = open_rows[risen], recent[risen]
@@ -584,6 +612,7 @@ def bounds(
         return posterior.weigh(log_joints)[1]
 
     data, whole = _checked(X, observed, positions), slice(0, len(X))
+    _check_kept(X, params, kept, n_jobs)
     return np.concatenate(_over_chunks(weigh, model, data, params, kept, whole, n_jobs))
 
 
@@ -609,4 +638,5 @@ def estimate(
         return function(params, derived, rows, Posterior(kept[chunk], weights))
 
     data, whole = _checked(X, observed, positions), slice(0, len(X))
+    _check_kept(X, params, kept, n_jobs)
     return _over_chunks(apply, model, data, params, kept, whole, n_jobs, derived)

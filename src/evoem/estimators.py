@@ -5,7 +5,8 @@ Thin holders: everything is computed by `evoem.em` over `evoem.models`.
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -79,6 +80,18 @@ NOTHING_BEFORE: dict[str, Any] = {
 }
 
 
+@contextmanager
+def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Whatever ends a fit, an interrupt too: what the estimator had learnt before it still has."""
+    before = vars(estimator).copy()
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
 class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What all estimators share; those below it say what their model is."""
 
@@ -98,6 +111,9 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     random_state: Any
     callback: Callable[[em.StepInfo], Any] | None
     verbose: int
+
+    # What a warm start cannot change.
+    _structure: tuple[str, ...] = ("n_latents",)
 
     def _make_model(self) -> Model:
         raise TypeError(f"{type(self).__name__} does not say what its model is.")
@@ -135,6 +151,9 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         validation.callback(self.callback)
         validation.jobs(self.n_jobs)
         validation.random_state(self.random_state)
+        if self.warm_start and hasattr(self, "state_"):
+            for name, before in self._structure_learnt.items():
+                validation.unchanged(name, getattr(self, name), before)
 
     def _read(
         self, X: Any, reset: bool, learn: bool = False
@@ -142,6 +161,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Checked data with zeros for missing values, and the mask of observed ones."""
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.float64), np.nan)
+        validation.no_dates(X)
         try:
             checked = validate_data(
                 self,
@@ -176,26 +196,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         -------
         self
         """
-        self._check_parameters()
-        again = self.warm_start and hasattr(self, "state_")
-        X, observed = self._read(X, reset=not again, learn=True)
-        model = self._model_for(X, observed)
-        n_jobs = effective_n_jobs(self.n_jobs)
-        state, before = self._start(model, X, observed, n_jobs)
-        convergence = em.Convergence(self.tol)
-        state, infos = em.run(
-            model,
-            X,
-            state,
-            self._evolution,
-            observed=observed,
-            max_iter=self.max_iter,
-            convergence=convergence if self.tol > 0 else None,
-            callback=self._report,
-            batch_size=self.batch_size,
-            n_jobs=n_jobs,
-        )
-        self._learnt(X, observed, state, infos, before)
+        with unchanged_on_error(self):
+            infos = self._fit(X)
         if self.tol > 0 and not self.converged_ and len(infos) == self.max_iter:
             warnings.warn(
                 f"{type(self).__name__} did not converge in max_iter={self.max_iter} iterations: "
@@ -204,6 +206,28 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 stacklevel=2,
             )
         return self
+
+    def _fit(self, X: ArrayLike) -> list[em.StepInfo]:
+        self._check_parameters()
+        again = self.warm_start and hasattr(self, "state_")
+        data, observed = self._read(X, reset=not again, learn=True)
+        model = self._model_for(data, observed)
+        n_jobs = effective_n_jobs(self.n_jobs)
+        state, before = self._start(model, data, observed, n_jobs)
+        state, infos = em.run(
+            model,
+            data,
+            state,
+            self._evolution,
+            observed=observed,
+            max_iter=self.max_iter,
+            convergence=em.Convergence(self.tol),
+            callback=self._report,
+            batch_size=self.batch_size,
+            n_jobs=n_jobs,
+        )
+        self._learnt(data, observed, state, infos, before)
+        return infos
 
     def _learnt(
         self,
@@ -215,6 +239,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     ) -> None:
         """Learnt attributes from a run of the functional core."""
         self.state_ = state
+        self._structure_learnt = {name: getattr(self, name) for name in self._structure}
         self._rows_seen = streams.row_keys(X, observed)
         full_batch = self.batch_size is None  # whose steps end in the canonical form already
         params = state.params
@@ -227,7 +252,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.free_energies_ = self.history_.pop("free_energy")
         self.free_energy_ = float(self.free_energies_[-1]) if len(self.free_energies_) else -np.inf
         self.n_iter_ = len(self.free_energies_)
-        self.converged_ = self.tol > 0 and em.Convergence(self.tol)(list(self.free_energies_))
+        self.converged_ = em.Convergence(self.tol)(list(self.free_energies_))
 
     def adopt(
         self,
@@ -248,7 +273,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 f"iteration {info.iteration}: bound {info.free_energy:.6g} per data point, "
                 f"{info.states_replaced} states replaced, {info.seconds:.2f} s\n"
             )
-        return self.callback is not None and self.callback(info) is True
+        return self.callback is not None and em.says_stop(self.callback(info))
 
     def _start(
         self, model: Model, X: NDArray[np.floating], observed: validation.Mask, n_jobs: int
@@ -256,14 +281,11 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """The state to begin with, and the history of the fit that is continued, if any."""
         if self.warm_start and hasattr(self, "state_"):
             old = self.state_
-            n_latents = len(old.params.activation_probs)
-            if n_latents != self.n_latents:
-                raise ValueError(
-                    f"n_latents must stay {n_latents} with warm_start=True; got {self.n_latents}."
-                )
             same_rows = np.array_equal(self._rows_seen, streams.row_keys(X, observed))
             if same_rows and old.states.shape[1] == self._n_states:
-                return old, {**self.history_, "free_energy": self.free_energies_}
+                # Steps overwrite what they go on from: should this run fail, that is still here.
+                own = old._replace(states=old.states.copy(), log_joints=old.log_joints.copy())
+                return own, {**self.history_, "free_energy": self.free_energies_}
             params = old.params
         else:
             params = self._initial_params(model, X, observed)
@@ -411,6 +433,7 @@ class _BuiltInEstimator(EEMEstimator):
     """What the three models of the paper share."""
 
     _inits: tuple[str, ...]
+    _limits: Mapping[str, tuple[float, float]] = {}  # of given parameters
 
     def __init__(
         self,
@@ -471,7 +494,8 @@ class _BuiltInEstimator(EEMEstimator):
             return None
         rng = np.random.default_rng(self._seed())
         defaults = model.initialize(X, observed, self.n_latents, rng)
-        return validation.given_parameters(defaults, self.init)
+        given = validation.given_parameters(defaults, self.init, self._limits)
+        return model.allowed(given, X, observed)
 
 
 class NoisyOr(_BuiltInEstimator):
@@ -555,6 +579,8 @@ class NoisyOr(_BuiltInEstimator):
         )
         self.min_activation_prob = min_activation_prob
         self.binarize = binarize
+
+    _limits = {"components": (0.0, 1.0)}  # noqa: RUF012 - nothing changes it
 
     def _make_model(self) -> NoisyOrModel:
         return NoisyOrModel(
@@ -706,6 +732,8 @@ class SpikeSlabCoding(_BuiltInEstimator):
         )
         self.slab = slab
         self.learn_slab_means = learn_slab_means
+
+    _structure = ("n_latents", "slab")
 
     def _make_model(self) -> SpikeSlabModel:
         return SpikeSlabModel(

@@ -182,10 +182,13 @@ def _select_best(states, log_joints, starts, stops, out, counts):
         for m in range(starts[r], stops[r]):
             ties -= log_joints[r, m] > least
         for m in range(starts[r], stops[r]):
-            if log_joints[r, m] > least or (log_joints[r, m] == least and ties > 0):
+            if p < counts[r] and (
+                log_joints[r, m] > least or (log_joints[r, m] == least and ties > 0)
+            ):
                 ties -= log_joints[r, m] == least
                 copy(states, r, m, out, r, p)
                 p += 1
+        counts[r] = p  # fewer only if some are no numbers, which `posterior.keep_best` refuses
 
 
 def _empty_genomes(n_rows: int, capacity: int, n_words: int) -> Genomes:

@@ -134,6 +134,8 @@ def improve(
         log_joints[:] = evaluate(model, derived, rows, states)
         return Improvement(log_joints.size, 0)
     pool = Pool(states, evolution.n_bred)
+    if (pool.sizes < states.shape[1]).any():
+        raise ValueError("states must differ within each row; got some twice.")
     population = Population(pool.states, pool.log_joints, np.zeros_like(pool.sizes), pool.sizes)
     if current:
         pool.log_joints[:, : states.shape[1]] = log_joints

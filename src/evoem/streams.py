@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from evoem.compile import inlined, kernel
 
+LARGEST_WORD = 2**64 - 1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX2 = np.uint64(0x94D049BB133111EB)

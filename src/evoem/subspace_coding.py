@@ -90,6 +90,8 @@ class SubspaceCoding(EEMEstimator):
         self.callback = callback
         self.verbose = verbose
 
+    _structure = ("n_latents", "rank")
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         validation.integer("rank", self.rank, 0)

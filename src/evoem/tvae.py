@@ -13,7 +13,6 @@ from evoem.models.array_libraries import import_extra
 from evoem.models.black_box import BlackBoxParams
 
 OBSERVABLES = ("gaussian", "bernoulli")
-ARCHITECTURE = ("hidden", "observable")
 
 
 def _decoders() -> Any:
@@ -122,6 +121,8 @@ class TVAE(BlackBox):
         self.callback = callback
         self.verbose = verbose
 
+    _structure = ("n_latents", "hidden", "observable")
+
     @staticmethod
     def log_joint(params: Any, X: Any, states: Any, observed: Any) -> Any:
         """log p(s, x) by a decoder, of PyTorch arrays."""
@@ -157,13 +158,6 @@ class TVAE(BlackBox):
             validation.integer(f"hidden[{layer}]", size, 1)
         validation.choice("observable", self.observable, OBSERVABLES)
         validation.real("learning_rate", self.learning_rate, 0.0, 1.0)
-        if self.warm_start and hasattr(self, "state_"):
-            for name, before in self._architecture.items():
-                if getattr(self, name) != before:
-                    raise ValueError(
-                        f"{name} must stay {before!r} with warm_start=True; "
-                        f"got {getattr(self, name)!r}."
-                    )
 
     def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         if self.observable == "bernoulli":
@@ -172,7 +166,6 @@ class TVAE(BlackBox):
 
     def _take(self, params: BlackBoxParams) -> None:
         super()._take(params)
-        self._architecture = {name: getattr(self, name) for name in ARCHITECTURE}
         if self.observable == "gaussian":
             self.noise_variance_ = self.params_.noise_variance.item()
 

@@ -88,6 +88,12 @@ def random_state(value: Any) -> None:
         )
 
 
+def unchanged(name: str, value: Any, before: Any) -> None:
+    """Refuse to go on from a fit with something else than it had."""
+    if value != before:
+        raise ValueError(f"{name} must stay {before!r} with warm_start=True; got {value!r}.")
+
+
 def callback(value: Any) -> None:
     """Refuse what cannot be called."""
     if value is not None and not callable(value):
@@ -146,6 +152,10 @@ def breeding(evolution: Evolution, n_latents: int) -> None:
         raise ValueError(f"crossover=True needs n_latents of at least 2; got {n_latents}.")
 
 
+def _described(value: Any) -> str:
+    return f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+
+
 def data(X: Any, observed: Mask) -> None:
     """Refuse arrays that kernels would misread; cheap, for every call into the core."""
     if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
@@ -194,13 +204,46 @@ def same_size(name: str, states: NDArray[np.uint64], n_states: int) -> None:
         )
 
 
-def finite(X: NDArray[np.floating]) -> None:
+def finite(X: NDArray[np.floating], observed: Mask) -> None:
     """Refuse NaN and infinities: in the core missing values are a mask, with zeros in X."""
-    if not np.isfinite(X).all():
-        wrong = X[~np.isfinite(X)][0]
+    wrong = ~np.isfinite(X)
+    if observed is not None:
+        wrong |= ~observed & (X != 0)
+    if wrong.any():
         raise ValueError(
-            f"X must be finite, with missing values False in observed and zero here; got {wrong}."
+            "X must be finite, with missing values False in observed and zero here; "
+            f"got {X[wrong][0]}."
         )
+
+
+def same_features(X: NDArray[np.floating], params: Any) -> None:
+    """Refuse data of another width than that of the parameters, as far as these tell it."""
+    components = getattr(params, "components", None)
+    if components is not None and components.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"X must have the {components.shape[1]} features of the parameters; got {X.shape[1]}."
+        )
+
+
+def row_numbers(rows: Any, n_rows: int) -> None:
+    """Refuse what cannot number the rows."""
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint64 or rows.shape != (n_rows,):
+        raise ValueError(
+            f"rows must be a uint64 array of shape {(n_rows,)}; got {_described(rows)}."
+        )
+
+
+def kept_states(name: str, states: Any, n_rows: int, n_latents: int) -> None:
+    """Refuse packed states that kernels would misread."""
+    width = -(-n_latents // 64)
+    fits = isinstance(states, np.ndarray) and states.dtype == np.uint64 and states.ndim == 3
+    if not fits or len(states) != n_rows or states.shape[2] != width:
+        raise ValueError(
+            f"{name} must be a uint64 array of shape ({n_rows}, n_states, {width}); "
+            f"got {_described(states)}."
+        )
+    if n_latents % 64 and (states[:, :, -1] >> np.uint64(n_latents % 64)).any():
+        raise ValueError(f"{name} must have no latent beyond the {n_latents} there are; got some.")
 
 
 def split_missing(X: NDArray[np.floating]) -> tuple[NDArray[np.floating], Mask]:
@@ -244,6 +287,12 @@ def table(X: Any) -> None:
             raise ValueError(f"X must be finite, or NaN where a value is missing; got {value}.")
 
 
+def no_dates(X: Any) -> None:
+    """Refuse dates and durations, which NumPy would turn into numbers of its own choice."""
+    if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+        raise ValueError(f"X must hold numbers; got {X.dtype}.")
+
+
 def moderate(X: NDArray[np.floating]) -> None:
     """Refuse numbers whose squares cannot be summed."""
     largest = max(float(np.fmax.reduce(X, axis=None)), -float(np.fmin.reduce(X, axis=None)))
@@ -257,7 +306,7 @@ def varying(X: NDArray[np.floating]) -> None:
     if np.isnan(X).all():
         raise ValueError(f"X must have an observed value; got {X.size} missing ones.")
     least = np.nanmin(X)
-    if X.size > 1 and least == np.nanmax(X):
+    if (X.size > 1 or least == 0) and least == np.nanmax(X):
         raise ValueError(f"X must not be constant; got {least:g} everywhere.")
     largest = max(float(np.nanmax(X)), -float(least))
     if 0 < largest < 1 / LARGEST:
@@ -273,8 +322,13 @@ def binary(X: NDArray[np.floating], otherwise: str) -> None:
         raise ValueError(f"X must hold only 0, 1 and NaN (or {otherwise}); got {X[wrong][0]:g}.")
 
 
-def given_parameters(defaults: Any, given: Mapping[str, Any]) -> Any:
-    """`defaults` with the fields in `given` replaced, each of the right shape and range."""
+def given_parameters(
+    defaults: Any, given: Mapping[str, Any], limits: Mapping[str, tuple[float, float]]
+) -> Any:
+    """`defaults` with the fields in `given` replaced, each of the right shape and range.
+
+    `limits` are those of the model, besides those that hold for all.
+    """
     values = defaults._asdict()
     for name, value in given.items():
         choice("init's keys", name, list(values))
@@ -289,13 +343,20 @@ def given_parameters(defaults: Any, given: Mapping[str, Any]) -> Any:
             raise ValueError(f"init[{name!r}] must have the shape {shape}; got {array.shape}.")
         if not np.isfinite(array).all():
             raise ValueError(f"init[{name!r}] must be finite; got {array[~np.isfinite(array)][0]}.")
+        least, most = limits.get(name, (-np.inf, np.inf))
+        if not ((array >= least) & (array <= most)).all():
+            raise ValueError(
+                f"init[{name!r}] must lie between {least:g} and {most:g}; got {array}."
+            )
         if name == "activation_probs" and not ((array > 0) & (array < 1)).all():
             raise ValueError(f"init[{name!r}] must lie above 0 and below 1; got {array}.")
         if name == "noise_variance" and not array > 0:
             raise ValueError(f"init[{name!r}] must be positive; got {array}.")
         if name == "slab_covariance":
-            least = np.linalg.eigvalsh(array).min() if array.ndim == 2 else array.min()
-            if not least > 0:
+            if array.ndim == 2 and not np.allclose(array, array.T):
+                raise ValueError(f"init[{name!r}] must be symmetric; got {array}.")
+            smallest = np.linalg.eigvalsh(array).min() if array.ndim == 2 else array.min()
+            if not smallest > 0:
                 raise ValueError(f"init[{name!r}] must be positive definite; got {array}.")
         values[name] = array
     return type(defaults)(**values)

@@ -198,6 +198,10 @@ class Model(ABC):
         """Parameters to start from."""
         raise self._undefined("initialize")
 
+    def allowed(self, params: Any, X: NDArray[np.floating], observed: Mask) -> Any:
+        """Given parameters, moved to where updates keep them."""
+        return params
+
     def empty_statistics(self, params: Any) -> Any:
         """Statistics of no rows: a NamedTuple, maybe nested, of arrays that add."""
         raise self._undefined("empty_statistics")

@@ -653,6 +653,10 @@ class LinearModel(Model):
         """
         raise self._undefined("with_dictionary")
 
+    def allowed(self, params: Any, X: NDArray[np.floating], observed: Mask) -> Any:
+        least = least_noise(X if observed is None else X[observed])
+        return params._replace(noise_variance=np.maximum(params.noise_variance, least))
+
     def initial_dictionary(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.float64], float]:

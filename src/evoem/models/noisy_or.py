@@ -289,10 +289,7 @@ class NoisyOrModel(Model):
         else:
             used = stats.chances > 0
             new = np.where(used, W * stats.causes / np.where(used, stats.chances, 1.0), W)
-        return NoisyOrParams(
-            np.clip(new, WEIGHT_MARGIN, 1.0 - WEIGHT_MARGIN),
-            clip_probabilities(stats.activation / stats.n_rows, self.min_activation_prob),
-        )
+        return self._within_bounds(new, stats.activation / stats.n_rows)
 
     def reconstruct(
         self, params: NoisyOrParams, derived: Derived, rows: Rows, posterior: Posterior
@@ -333,9 +330,20 @@ class NoisyOrModel(Model):
             components = 0.1 + 0.8 * points
         else:
             components = rng.random((n_latents, X.shape[1]))
+        pi = np.full(n_latents, 1.0 / max(n_latents, 2))
+        return self.allowed(NoisyOrParams(components, pi), X, observed)
+
+    def allowed(
+        self, params: NoisyOrParams, X: NDArray[np.floating], observed: Mask
+    ) -> NoisyOrParams:
+        return self._within_bounds(params.components, params.activation_probs)
+
+    def _within_bounds(
+        self, components: NDArray[np.float64], probabilities: NDArray[np.float64]
+    ) -> NoisyOrParams:
         return NoisyOrParams(
             np.clip(components, WEIGHT_MARGIN, 1.0 - WEIGHT_MARGIN),
-            np.full(n_latents, 1.0 / max(n_latents, 2)),
+            clip_probabilities(probabilities, self.min_activation_prob),
         )
 
     def sample(
