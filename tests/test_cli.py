@@ -478,6 +478,24 @@ def test_an_interrupted_run_writes_what_it_has(tmp_path, picture, interrupt):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.parametrize("option", ["--json", "--uncertainty"])
+def test_what_is_read_is_not_written_over(picture, tmp_path, option):
+    before = picture.read_bytes()
+    result = invoke("denoise", picture, "-o", tmp_path / "o.png", option, picture, "--force", *TINY)
+    assert result.exit_code == 1
+    assert result.output == f"evoem: {picture} must not be written over: it is read.\n"
+    assert picture.read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--time-limit", "--tol"])
+def test_numbers_without_end_are_refused_before_the_work(picture, tmp_path, option):
+    result = invoke("denoise", picture, "-o", tmp_path / "o.png", option, "inf", *TINY)
+    name = option.strip("-").replace("-", "_")
+    assert result.exit_code == 1
+    assert result.output == f"evoem: {name} must be a number at least 0; got inf.\n"
+    assert not (tmp_path / "o.png").exists()
+
+
 def test_a_second_interrupt_writes_nothing(tmp_path, picture, interrupt, monkeypatch):
     interrupt(2)
     target = tmp_path / "out.png"

@@ -560,6 +560,7 @@ def save_mask(path, pixels):
         ("m.png", np.array([[255, 255]], np.uint8), [[True, True]]),
         ("m.png", np.array([[0, 127, 128, 255]], np.uint8), [[False, False, True, True]]),
         ("m.png", np.array([[0, 32767, 32768]], np.uint16), [[False, False, True]]),
+        ("m.png", np.array([[0, 1, 2]], np.uint8), [[False, True, True]]),
         ("m.npy", np.array([[False, True]]), [[False, True]]),
         ("m.npy", np.array([[0, 0.4, 0.5, 1, np.nan]]), [[False, False, True, True, True]]),
         ("m.npy", np.array([[0, np.nan]]), [[False, True]]),

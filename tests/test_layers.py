@@ -27,6 +27,7 @@ LAYERS = [
     {"states"},
     {"streams"},
     {"compile", "threads"},
+    {"interrupts"},
     {"whole_files"},
     {"errors"},
 ]

@@ -1,6 +1,7 @@
 """Restoration of small synthetic pictures, and everything that may be asked of it."""
 
 import functools
+import signal
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,10 +18,11 @@ from evoem import (
     inpaint,
     restore,
 )
-from evoem.images import arrays, closing, holes, learning, patches, presets
+from evoem.images import arrays, closing, holes, learning, looks, patches, presets, sketch
 from evoem.images.noise import share_of_noise
 from evoem.images.presets import PRESETS, SUBSPACE_PRESETS
 from evoem.images.quality import psnr
+from evoem.images.restore import Shares
 from evoem.models import SubspaceModel
 from evoem.models.clusters import Clusters
 from evoem.models.subspaces_by_feature import SubspacesByFeature
@@ -1167,6 +1169,62 @@ def test_colour_stacks_have_masks_of_values(axis, per_slice):
         np.testing.assert_array_equal(np.moveaxis(filled, axis, -1)[k], own)
 
 
+def test_an_interrupt_while_patches_are_merged_loses_nothing(monkeypatch):
+    own = looks.restored
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return own(*arguments)
+
+    whole = tiny_run(max_iter=2)
+    monkeypatch.setattr(looks, "restored", interrupted)
+    result = restore(GREY, **TINY | {"max_iter": 2})
+    np.testing.assert_array_equal(result.image, whole.image)
+
+
+def test_an_interrupt_before_the_first_iteration_leaves_the_sketch(monkeypatch):
+    own = sketch.parameters_from_sketch
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return own(*arguments)
+
+    monkeypatch.setattr(sketch, "parameters_from_sketch", interrupted)
+    result = restore(GREY, preset="fast", n_jobs=1)
+    assert result.ended == "interrupted"
+    assert len(result.free_energies) > 0
+    assert "The run ended before more than a sketch had been learnt." in result.notes
+
+
+@pytest.mark.parametrize("stack", [False, True])
+def test_what_is_masked_of_an_array_is_missing(stack):
+    image = STACK if stack else STACK[0]
+    hidden = holes_at(image.shape, 0.3)
+    masked = np.ma.masked_array(np.where(hidden, 9999, image), hidden)
+    filled = inpaint(image, hidden, **TINY)
+    np.testing.assert_array_equal(inpaint(masked, **TINY), filled)
+    both_denoised = inpaint(image, hidden, keep_observed=False, **TINY)
+    np.testing.assert_array_equal(denoise(masked, **TINY), both_denoised)
+
+
+def test_slices_share_a_time_limit(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("evoem.images.restore.time.perf_counter", lambda: now)
+    shares = Shares(12.0, 3)
+    assert shares.next() == 4.0
+    now += 2.0  # less than its share: more for the others
+    assert shares.next() == 5.0
+    now += 20.0
+    assert shares.next() == 0.0
+    assert Shares(None, 3).next() is None
+
+
+@pytest.mark.parametrize("name", ["mask", "keep_observed"])
+def test_denoising_has_no_mask(name):
+    with pytest.raises(TypeError, match=f"^denoise has no {name}: use inpaint or restore.$"):
+        denoise(GREY, **{name: None})
+
+
 def test_an_interrupt_of_a_stack_leaves_a_whole_stack():
     calls = []
 
@@ -1249,7 +1307,7 @@ def test_masks_that_do_not_fit_a_stack_are_refused():
             {"image": STACK},
             r"image must be 2-D unless channel_axis says where its channels are; got the shape ",
         ),
-        ({"image": GREY[:0]}, r"image must have pixels; got the shape \(0, 24, 1\)\."),
+        ({"image": GREY[:0]}, r"image must have pixels; got the shape \(0, 24\)\."),
         ({"channel_axis": -1}, r"image must be 3-D with a channel_axis; got 2 dimensions\."),
         (
             {"image": STACK, "channel_axis": 3},

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -137,7 +138,8 @@ def inpaint(
     *,
     job: Job,
     mask: Annotated[
-        Path | None, Option(help="Picture that is not zero where pixels are missing, besides NaN.")
+        Path | None,
+        Option(help="Picture that is bright, or not zero, where pixels are missing, besides NaN."),
     ] = None,
     keep_observed: Annotated[
         bool,
@@ -266,7 +268,7 @@ def n_bytes(size: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B?", size.strip().upper())
     if match is None:
         raise ValueError(f"memory must be a number of bytes, or of K, M or G; got {size!r}.")
-    return int(float(match[1]) * UNITS[match[2]])
+    return int(Decimal(match[1]) * UNITS[match[2]])
 
 
 def check_outputs(job: Job, picture: "Picture") -> None:
@@ -282,6 +284,10 @@ def check_outputs(job: Job, picture: "Picture") -> None:
             raise ValueError(f"{paths[number]} must be the path of one output; got it for two.")
     if os.path.realpath(job.input) in places and not job.force:
         raise ValueError(f"{job.input} must not be input and output unless force is given.")
+    given = {os.path.realpath(path) for path in (job.input, job.reference) if path is not None}
+    for path in paths[1:]:
+        if os.path.realpath(path) in given:
+            raise ValueError(f"{path} must not be written over: it is read.")
     files.check_output(job.output, force=job.force, picture=picture)
     if job.uncertainty is not None:
         zeros = np.zeros(picture.pixels.shape, np.float32)

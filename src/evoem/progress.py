@@ -2,7 +2,6 @@
 
 import math
 import platform
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +17,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from evoem import interrupts
 from evoem.images import quality
 from evoem.images.files import Picture
 from evoem.images.learning import Progress
-from evoem.images.restore import Restoration, restore
+from evoem.images.restore import Restoration, Shares, restore
 
 Show = Callable[[int, Progress], None]
 Scores = dict[str, tuple[float, float]]  # before and after
@@ -48,45 +48,22 @@ def restore_slices(
     The time limit is for all slices. An interrupt that the learning does not turn into a result is
     raised if no slice is done, or if it is the second one.
     """
-    started = time.perf_counter()
-    limit = options.get("time_limit")
+    shares = Shares(options.get("time_limit"), len(slices))
     results: list[Restoration] = []
-    with counted_interrupts() as interrupts, shown(len(slices), quiet) as show:
+    with interrupts.noted() as noted, shown(len(slices), quiet) as show:
         try:
             for number, (one, mask) in enumerate(zip(slices, masks, strict=True)):
-                if limit is not None:  # in equal shares of what is left
-                    left = max(limit - (time.perf_counter() - started), 0.0) if number else limit
-                    options = options | {"time_limit": left / (len(slices) - number)}
-                result = restore(one, mask=mask, callback=partial(show, number), **options)
+                limited = options | {"time_limit": shares.next()}
+                result = restore(one, mask=mask, callback=partial(show, number), **limited)
                 if result.ended == "interrupted" and not len(result.free_energies):
                     raise KeyboardInterrupt  # nothing was learnt
                 results.append(result)
-                if result.ended == "interrupted":
+                if result.ended == "interrupted" or noted.waiting:
                     break
         except KeyboardInterrupt:
-            if not results or len(interrupts) > 1:
+            if not results or noted.number > 1:
                 raise
     return results
-
-
-@contextmanager
-def counted_interrupts() -> Iterator[list[int]]:
-    """Interrupts do what they always do, and are counted by the length of a list."""
-    came: list[int] = []
-
-    def count(number: int, frame: Any) -> None:
-        came.append(number)
-        signal.default_int_handler(number, frame)
-
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is not signal.default_int_handler:  # ignored, as in a shell's background
-        yield came
-        return
-    signal.signal(signal.SIGINT, count)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, usual)
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from evoem import interrupts
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -74,6 +76,7 @@ def in_threads(
     """`work` on every part, by `n_jobs` threads; `take` gets the results in the parts' order."""
     if n_jobs == 1:
         for part in parts:
+            interrupts.check()
             take(work(part))
         return
     numbered, results = iter(enumerate(parts)), _InOrder(take)
@@ -81,6 +84,7 @@ def in_threads(
     def go_on() -> None:
         try:
             for number, part in numbered:
+                interrupts.check()
                 results.bring(number, work(part))
         except BaseException:  # an error or an interrupt need not wait for the other parts
             for _ in numbered:

@@ -28,7 +28,7 @@ def integer(name: str, value: Any, least: int, most: int | None = None, reason: 
 def real(name: str, value: Any, least: float, most: float = np.inf) -> float:
     """`value` as a float in [least, most]."""
     number = isinstance(value, Real) and not isinstance(value, bool)
-    if number and least <= float(value) <= most:
+    if number and np.isfinite(float(value)) and least <= float(value) <= most:
         return float(value)
     rule = f"at least {least:g}" if most == np.inf else f"between {least:g} and {most:g}"
     raise ValueError(f"{name} must be a number {rule}; got {value!r}.")

@@ -44,7 +44,8 @@ def read(
         if holes is not None and holes is not np.ma.nomask:
             missing |= _missing(np.asarray(holes), given, channel_axis, values.shape)
     if missing.all():
-        raise ValueError("mask must leave something of the image to learn from; got all missing.")
+        what = "image" if mask is None else "mask"
+        raise ValueError(f"{what} must leave something to learn from; got all missing.")
     seen = values[~missing]
     if np.isinf(seen).any():
         raise ValueError(f"image must be finite or NaN; got {seen[np.isinf(seen)][0]}.")
@@ -113,6 +114,8 @@ def _shift(mean: float, deviation: float) -> float:
 def _channels_last(image: NDArray[Any], channel_axis: int | None) -> NDArray[Any]:
     if image.dtype.kind not in "buif":
         raise ValueError(f"image must hold real numbers; got {image.dtype}.")
+    if 0 in image.shape:
+        raise ValueError(f"image must have pixels; got the shape {image.shape}.")
     if channel_axis is None:
         if image.ndim == 3:
             raise ValueError(
@@ -127,8 +130,6 @@ def _channels_last(image: NDArray[Any], channel_axis: int | None) -> NDArray[Any
             raise ValueError(f"image must be 3-D with a channel_axis; got {image.ndim} dimensions.")
         validation.integer("channel_axis", channel_axis, -3, 2)
         image = np.moveaxis(image, channel_axis, -1)
-    if 0 in image.shape:
-        raise ValueError(f"image must have pixels; got the shape {image.shape}.")
     return image
 
 
@@ -156,7 +157,10 @@ def write(canonical: Canonical, values: NDArray[np.float64], keep_observed: bool
     restored = canonical.scale * values + canonical.offset
     if image.dtype.kind == "b":
         restored = np.clip(np.rint(restored), 0, 1)
-    elif image.dtype.kind != "f":
+    elif image.dtype.kind == "f":
+        limits = np.finfo(image.dtype)
+        restored = np.clip(restored, float(limits.min), float(limits.max))
+    else:
         info = np.iinfo(image.dtype)
         highest = float(info.max)
         if highest > info.max:  # the largest 64-bit integers are no doubles

@@ -151,13 +151,14 @@ def _native(pixels: Pixels) -> Pixels:
 
 
 def _marked(pixels: Pixels) -> NDArray[np.bool_]:
-    """Values other than zero if there are at most two, otherwise bright ones; always NaN."""
+    """Values other than zero if there are at most two or none is bright, else bright ones; NaN."""
     nan = np.isnan(pixels)
     known = pixels[~nan]
     if not known.size or np.isin(known, (known.min(), known.max())).all():
         return np.asarray(pixels != 0)
     top = np.iinfo(pixels.dtype).max if pixels.dtype.kind in "ui" else known.max()
-    return np.asarray((pixels >= top / 2) | nan)
+    bright = pixels >= top / 2
+    return np.asarray((bright if bright.any() else pixels != 0) | nan)
 
 
 def _read_npy(path: Path) -> Picture:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem import em, states, validation
+from evoem import em, interrupts, states, validation
 from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
 from evoem.evolution import Evolution
 from evoem.images import closing, likeness, patches
@@ -277,7 +277,8 @@ class Learner:
             n_jobs=self.n_jobs,
         )
         try:
-            ended = self._iterate(clock, em.Convergence(tol), callback)
+            with interrupts.raised():
+                ended = self._iterate(clock, em.Convergence(tol), callback)
         except KeyboardInterrupt:
             ended = "interrupted"
         if ended == "interrupted":
@@ -332,9 +333,10 @@ class Learner:
             asked = callback is not None or clock.limit is not None
             if asked and len(self.infos).bit_count() == 1:  # a power of two: it takes a while
                 self.costs = self.measure()
-            if callback is not None and callback(self.progress(clock)) is True:
+            if callback is not None and em.says_stop(callback(self.progress(clock))):
                 return "callback"
-            if convergence.tol > 0 and convergence([info.free_energy for info in self.infos]):
+            interrupts.check()
+            if convergence([info.free_energy for info in self.infos]):
                 return "converged"
             limited = clock.limit is not None
             if limited and clock.left() < info.seconds + self.reserved(allowed):

@@ -12,7 +12,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 
-from evoem import validation
+from evoem import interrupts, validation
 from evoem.images import arrays, patches
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Clock, Progress, n_fitting
@@ -253,6 +253,18 @@ def restore(
     clock = Clock(started, time_limit)
     if arrays.is_constant(canonical):
         return constant(canonical, plans[0], clock, select)
+    with interrupts.noted():
+        return carried_out(canonical, plans, clock, select, callback)
+
+
+def carried_out(
+    canonical: Canonical,
+    plans: list[Plan],
+    clock: Clock,
+    select: str | None,
+    callback: Callable[[Progress], Any] | None,
+) -> Restoration:
+    """The image restored by the best of the plans."""
     chosen = Selection(plans[0], ())
     if select is not None:
         chosen = select_plan(canonical, plans, clock, callback)
@@ -380,6 +392,9 @@ def denoise(image: ArrayLike, **options: Unpack[Options]) -> NDArray[Any]:
     **options
         Those of `restore`.
     """
+    for name in ("mask", "keep_observed"):
+        if name in options:
+            raise TypeError(f"denoise has no {name}: use inpaint or restore.")
     return _each_slice(image, None, False, options)
 
 
@@ -410,7 +425,7 @@ def inpaint(
 def _each_slice(
     image: ArrayLike, mask: ArrayLike | None, keep_observed: bool, options: Options
 ) -> NDArray[Any]:
-    pixels = np.asarray(image)
+    pixels = image if isinstance(image, np.ma.MaskedArray) else np.asarray(image)
     axis = options.get("channel_axis")
     if pixels.ndim != (3 if axis is None else 4):
         return restore(pixels, mask=mask, keep_observed=keep_observed, **options).image
@@ -427,12 +442,35 @@ def _each_slice(
             raise ValueError("channel_axis of a stack must not be its first axis; got 0.")
         options = {**options, "channel_axis": axis - 1 if axis > 0 else axis}
     masks = [None] * len(pixels) if mask is None else slice_masks(np.asarray(mask), pixels, axis)
-    return np.stack(
-        [
-            restore(one, mask=missing, keep_observed=keep_observed, **options).image
-            for one, missing in zip(pixels, masks, strict=True)
-        ]
-    )
+    shares, restored = Shares(options.get("time_limit"), len(pixels)), []
+    with interrupts.noted() as noted:
+        for one, missing in zip(pixels, masks, strict=True):
+            options = {**options, "time_limit": shares.next()}
+            result = restore(one, mask=missing, keep_observed=keep_observed, **options)
+            restored.append(result.image)
+            if result.ended == "interrupted" or noted.number:  # the others at once, then
+                shares = Shares(0.0, len(pixels))
+                options = {**options, "max_iter": 1}
+    return np.stack(restored)
+
+
+class Shares:
+    """Equal shares of a time limit, if there is one: each of what is left."""
+
+    def __init__(self, limit: float | None, number: int) -> None:
+        if limit is not None:
+            validation.real("time_limit", limit, 0.0)
+        self._started = time.perf_counter()
+        self._limit = limit
+        self._number = number
+
+    def next(self) -> float | None:
+        """Seconds for the next one."""
+        if self._limit is None:
+            return None
+        left = max(self._limit - (time.perf_counter() - self._started), 0.0)
+        self._number -= 1
+        return left / (self._number + 1)
 
 
 def slice_masks(

@@ -59,7 +59,10 @@ class Run:
                 return ended
             keep = plan.keep_observed and self.canonical.observed_as_given is not None
             params = sketch.parameters_from_sketch(self.learner, small, keep)
-        return self.learner.learn(clock, plan.tol, callback, self.preview, params)
+        ended = self.learner.learn(clock, plan.tol, callback, self.preview, params)
+        if self.from_sketch and ended == "interrupted" and not self.learner.infos:
+            self.learner = sketch.over_all(small, self.learner)
+        return ended
 
     def adopt(self, learnt: Learnt, interrupted: bool) -> None:
         """Take what another run of this plan learnt instead of learning."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evoem import em
 from evoem.images import arrays, looks
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Clock, Learner, Learnt, Progress
@@ -116,7 +117,7 @@ class Candidate:
             if progress.stage == "learning" and (last or progress.iteration >= self._next):
                 self.score(progress.iteration)
             if callback is not None:
-                unwanted = callback(progress._replace(stage="selecting")) is True
+                unwanted = em.says_stop(callback(progress._replace(stage="selecting")))
             return unwanted or self.n_worse() >= PATIENCE
 
         ended = self.run.learn(clock, watch)
