@@ -218,6 +218,13 @@ def test_large_integers_that_were_observed_stay_exact():
     assert written.tolist() == [[2**53 + 1, 2**63 + 3, 5]]
 
 
+def test_restored_floats_stay_within_their_type():
+    image = np.array([[-65500.0, 65500.0]], np.float16)
+    canonical = arrays.read(image, None, None, True)
+    written = arrays.write(canonical, 1.1 * canonical.values.astype(np.float64), False)
+    np.testing.assert_array_equal(written, np.array([[-65504.0, 65504.0]], np.float16))
+
+
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
 def test_restored_values_beyond_64_bits_are_clipped(dtype):
     image = np.array([[0, np.iinfo(dtype).max]], dtype)

@@ -1084,3 +1084,9 @@ def test_optimisers_that_cannot_be_used(optimizer, words):
 
     with pytest.raises(ValueError, match=re.escape(words)):
         BlackBox(log_joint, params, H, optimizer=optimizer, random_state=0).fit(X)
+
+
+def test_constraints_are_given_by_name():
+    model = BlackBox(gauss, GAUSS, 3, update=False, constraints=3)
+    with pytest.raises(ValueError, match=r"^constraints must be a dict .*; got 3.$"):
+        model.fit(make_data(20))

@@ -427,6 +427,11 @@ def test_a_format_that_cannot_hold_the_picture_is_an_error(tmp_path, monkeypatch
         ("--model", "x", "model must be one of"),
         ("--memory", "4X", "memory must be a number of bytes, or of K, M or G; got '4X'."),
         ("--memory", "1K", "memory must hold"),
+        (
+            "--memory",
+            "9" * 400 + "x",
+            "memory must be a number of bytes, or of K, M or G; got '999",
+        ),
         ("--patch-size", 0, "patch_size must be an integer at least 1; got 0."),
         ("--time-limit", -1, "time_limit must be a number at least 0"),
         ("--stride", 0, "stride must be an integer at least 1; got 0."),
@@ -485,6 +490,11 @@ def test_what_is_read_is_not_written_over(picture, tmp_path, option):
     assert result.exit_code == 1
     assert result.output == f"evoem: {picture} must not be written over: it is read.\n"
     assert picture.read_bytes() == before
+
+
+def test_any_amount_of_memory_can_be_given(picture, tmp_path):
+    result = invoke("denoise", picture, "-o", tmp_path / "o.png", "--memory", "9" * 400, *TINY)
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("option", ["--time-limit", "--tol"])
