@@ -15,7 +15,6 @@ from evoem.em import Evolution
 from evoem.models import (
     SpikeSlabModel,
     SubspaceModel,
-    linear,
     subspace_pairs,
     subspace_sums,
     subspaces,
@@ -25,6 +24,7 @@ from evoem.models.clusters import Clusters, cluster
 from evoem.models.spike_slab import SpikeSlabParams
 from evoem.models.subspace_additions import rank_additions, tiers_of
 from evoem.models.subspaces import SubspaceParams
+from evoem.models.symmetric import symmetric
 from evoem.ranking import NONE
 from evoem.states import Genomes
 
@@ -241,7 +241,7 @@ def test_gathered_statistics_are_sums_of_exact_moments(missing, dtype):
     close = precision(dtype)
     np.testing.assert_allclose(sums.activation, np.repeat(activation, SIZES), **close)
     np.testing.assert_allclose(sums.first, first, **close)
-    whole = linear.symmetric(subspace_sums.spread(params.groups, stats.second))
+    whole = symmetric(subspace_sums.spread(params.groups, stats.second))
     np.testing.assert_allclose(whole, second, **close)
     np.testing.assert_allclose(sums.cross, cross, **close)
     np.testing.assert_allclose(float(sums.data_square), square, **close)

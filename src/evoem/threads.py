@@ -5,7 +5,7 @@ number of threads changes nothing in the result.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -18,8 +18,8 @@ from evoem import interrupts
 T = TypeVar("T")
 U = TypeVar("U")
 
-# Of this thread: models are not told by their arguments how many there are.
-_ALLOWED = ContextVar("allowed", default=1)
+# Who helps this thread, if it may have help: models are not told so by their arguments.
+_HELPER: ContextVar[ThreadPoolExecutor | None] = ContextVar("helper", default=None)
 
 _BLAS = ThreadpoolController()
 
@@ -101,18 +101,27 @@ def in_threads(
 @contextmanager
 def allowed(n_jobs: int) -> Iterator[None]:
     """How many threads may be busy with what this one does next, see `both`."""
-    before = _ALLOWED.set(n_jobs)
-    try:
+    if n_jobs == 1:
         yield
-    finally:
-        _ALLOWED.reset(before)
+        return
+    with ThreadPoolExecutor(1) as helper:  # its thread starts when it is first needed
+        before = _HELPER.set(helper)
+        try:
+            yield
+        finally:
+            _HELPER.reset(before)
 
 
 def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
-    """What two functions return, side by side if that many threads are allowed."""
-    if _ALLOWED.get() == 1:
+    """What two functions return, side by side if two threads are allowed and none helps already."""
+    helper = _HELPER.get()
+    if helper is None:
         return first(), second()
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(first)
+    before = _HELPER.set(None)
+    other = helper.submit(first)
+    try:
         result = second()
+    finally:
+        wait([other])  # nothing goes on behind an error
+        _HELPER.reset(before)
     return other.result(), result

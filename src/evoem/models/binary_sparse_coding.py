@@ -16,6 +16,7 @@ from evoem.compile import kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
+from evoem.models.symmetric import square
 from evoem.models.triangles import pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
 from evoem.states import Genomes, Population, active_latents
@@ -135,7 +136,7 @@ class BinarySparseCodingModel(LinearModel):
         sigma = np.sqrt(params.noise_variance)
         scaled = params.components / sigma
         pi = params.activation_probs
-        gram = (scaled @ scaled.T).astype(dtype)
+        gram = square(scaled).astype(dtype)
         logits = np.log(pi / (1 - pi))
         return Derived(
             scaled.astype(dtype),

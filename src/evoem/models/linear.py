@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
-from scipy.linalg import blas
+from scipy.linalg import LinAlgError
 
 from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
 from evoem.models.field import Sites
+from evoem.models.symmetric import factorise, solve
 from evoem.models.triangles import n_pairs, row_start
 from evoem.ranking import best_scores
 from evoem.states import active_latents, clear
-from evoem.threads import both
 
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
 # whatever rows it comes with, and the result of a row does not depend on them.
@@ -287,13 +286,52 @@ def moment_parts(
         start = stop
 
 
+@inlined
+def add_cross(offsets, members, first, X, ends, next_place, rows, weights, cross):
+    """Add Σ⟨c⟩ yᵀ latent by latent: some rows of data stay in the cache, all of `cross` would not.
+
+    X is zero where it is missing. The other arrays are scratch.
+    """
+    H, D = cross.shape
+    ends[:] = 0
+    for u in range(offsets[0], offsets[-1]):
+        ends[members[u] + 1] += 1
+    for h in range(H):
+        next_place[h] = ends[h]
+        ends[h + 1] += ends[h]
+    for r in range(X.shape[0]):
+        for u in range(offsets[r], offsets[r + 1]):
+            place = next_place[members[u]]
+            next_place[members[u]] = place + 1
+            rows[place], weights[place] = r, first[u]
+    for h in range(H):
+        place, stop = ends[h], ends[h + 1]
+        while place + 3 < stop:  # four rows for each time that the sum is read and written
+            r0, r1, r2, r3 = rows[place], rows[place + 1], rows[place + 2], rows[place + 3]
+            w0, w1, w2, w3 = (
+                weights[place], weights[place + 1], weights[place + 2], weights[place + 3]
+            )  # fmt: skip
+            for d in range(D):
+                cross[h, d] += w0 * X[r0, d] + w1 * X[r1, d] + w2 * X[r2, d] + w3 * X[r3, d]
+            place += 4
+        while place < stop:
+            r0, w0 = rows[place], weights[place]
+            for d in range(D):
+                cross[h, d] += w0 * X[r0, d]
+            place += 1
+
+
 @kernel
 def _accumulate(
     offsets, squares, members, activation, first, second,
     complete, X, observed, W, printed, out,
 ):  # fmt: skip
     sum_activation, sum_first, sum_second, cross, outer, scalars = out
-    D = X.shape[1]
+    H, D = cross.shape
+    ends, next_place = np.empty(H + 1, np.int64), np.empty(H, np.int64)
+    n_listed = offsets[-1] - offsets[0]
+    rows, weights = np.empty(n_listed, np.int64), np.empty(n_listed)
+    add_cross(offsets, members, first, X, ends, next_place, rows, weights, cross)
     expected = np.empty(D)
     for r in range(X.shape[0]):
         begin, matrix = offsets[r], squares[r]
@@ -307,8 +345,6 @@ def _accumulate(
             weight = first[begin + u]
             sum_activation[h] += activation[begin + u]
             sum_first[h] += weight
-            for d in range(D):  # X is zero where it is missing
-                cross[h, d] += weight * X[r, d]
             if printed:
                 outer[h] += weight * weight
                 start = row_start(len(cross), h)
@@ -368,24 +404,6 @@ def empty_stats(W: NDArray[np.float64], printed: bool) -> LinearStats:
     )
 
 
-def symmetric(lower: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The symmetric matrix of a lower triangle."""
-    return lower + np.tril(lower, -1).T
-
-
-def symmetric_product(
-    lower: NDArray[np.floating], other: NDArray[np.floating]
-) -> NDArray[np.floating]:
-    """`symmetric(lower) @ other`, which takes longer to set up than to multiply.
-
-    In the precision of `other`.
-    """
-    multiply = blas.get_blas_funcs("symm", (other,))
-    # BLAS sees transposes: the columns of its matrices are our rows.
-    product = multiply(1.0, lower.astype(other.dtype, order="C").T, other.T, side=1, lower=0)
-    return np.asarray(product.T)
-
-
 def update_dictionary(
     stats: LinearStats, second: NDArray[np.float64], W: NDArray[np.float64], old_variance: float
 ) -> tuple[NDArray[np.float64], float]:
@@ -400,20 +418,11 @@ def update_dictionary(
         try:
             matrix = second.copy()
             np.fill_diagonal(matrix, np.diag(second) + pull)
-            # LAPACK sees the transpose, and needs no copy of its own.
-            system = linalg.cho_factor(matrix.T, lower=False, overwrite_a=True)
+            factorise(matrix)
             break
-        except linalg.LinAlgError:
+        except LinAlgError:
             pull *= 100
-    wanted = stats.cross + pull * W
-    new = np.empty_like(wanted)
-
-    def solve(features: slice) -> None:
-        if wanted[:, features].size:
-            new[:, features] = linalg.cho_solve(system, wanted[:, features])  # appendix D: W
-
-    half = (W.shape[1] + 1) // 2  # by halves, always: the number of threads changes nothing
-    both(lambda: solve(slice(half)), lambda: solve(slice(half, None)))
+    new = solve(matrix, stats.cross + pull * W)  # appendix D: W
     return new, noise_left(stats, new, pull * (W - new), old_variance)
 
 

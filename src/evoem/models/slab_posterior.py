@@ -261,3 +261,55 @@ def expect(
             u[i] *= spread[active[i]]
             for j in range(i + 1):
                 local[i * k + j] *= spread[active[i]] * spread[active[j]]
+
+
+# With a diagonal Ψ and nothing missing, states of one or two latents, which most are, need no
+# arrays: what is known of them stays in registers.
+
+
+@inlined_in_order
+def solve_few(k, products, shift, active, eta):
+    """1/d₀, L₁₀, 1/d₁, v₀ and v₁ of `factorise` for a state of one or two latents.
+
+    `eta` = W_sᵀ y / σ². For one latent the system is that of two, the second of which says nothing.
+    """
+    inverse = 1.0 / (1.0 + products[active[0]])
+    v = eta[0] + shift[active[0]]
+    slope, other_inverse, other_v = 0.0, 1.0, 0.0
+    if k == 2:
+        product = products[row_start(len(shift), active[1]) + active[0]]
+        slope = product * inverse
+        # At least one but for rounding: M is one plus a positive matrix.
+        other_inverse = 1.0 / max(1.0 + products[active[1]] - slope * product, 1.0)
+        other_v = eta[1] + shift[active[1]] - slope * v
+    return inverse, slope, other_inverse, v, other_v
+
+
+@inlined_in_order
+def value_of_few(k, products, shift, active, eta):
+    """The same as `solve` returns."""
+    inverse, _, other_inverse, v, other_v = solve_few(k, products, shift, active, eta)
+    square = v * v * inverse + other_v * other_v * other_inverse
+    return 0.5 * (square + np.log(inverse * other_inverse))
+
+
+@inlined_in_order
+def add_few(k, products, shift, spread, active, eta, weight, places, activation, first, second):
+    """Add the weighted moments of a state, see `expect`: to those of the latents' `places`, and
+    second moments to sums over pairs, see `triangles`."""
+    inverse, slope, other_inverse, v, other_v = solve_few(k, products, shift, active, eta)
+    other = other_v * other_inverse
+    u = v * inverse - slope * other
+    h, scale = active[0], spread[active[0]]
+    activation[places[h]] += weight
+    first[places[h]] += weight * u * scale  # eq. 46
+    variance = inverse + slope * slope * other_inverse
+    second[h] += weight * (variance + u * u) * scale * scale  # eq. 47
+    if k == 2:
+        g, other_scale = active[1], spread[active[1]]
+        activation[places[g]] += weight
+        first[places[g]] += weight * other * other_scale
+        second[g] += weight * (other_inverse + other * other) * other_scale * other_scale
+        covariance = -slope * other_inverse
+        pair = row_start(len(shift), g) + h
+        second[pair] += weight * (covariance + u * other) * scale * other_scale

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from evoem.models import linear
 from evoem.models.linear import LinearStats
 from evoem.models.slab_posterior import SLAB_FLOOR
+from evoem.models.symmetric import factorise, solve, symmetric, symmetric_product
 from evoem.models.triangles import diagonal, unpack
 from evoem.threads import both
 
@@ -78,8 +78,8 @@ def update_slab(
     if not learn_covariance:
         return means, params.slab_covariance
     if params.slab_covariance.ndim == 2:
-        pairs = linear.symmetric(stats.information)
-        ratio = linear.symmetric(unpack(sums.second)) / np.where(pairs > 0, pairs, 1.0)
+        pairs = symmetric(stats.information)
+        ratio = symmetric(unpack(sums.second)) / np.where(pairs > 0, pairs, 1.0)
         ratio = np.where(pairs > 0, ratio - np.outer(means, means), params.slab_covariance)
         units = np.sqrt(np.maximum(np.diag(ratio), 0.0) + means**2) + np.finfo(float).tiny
         return means, positive_definite(ratio, units, EIGENVALUE_FLOOR)
@@ -132,14 +132,15 @@ def update_full_slab(
             return psi @ stats.pull / n_rows
         unit = np.sqrt(np.diag(psi))
         information = stats.information * np.outer(unit, unit)
-        system = linalg.cho_factor(information + FEWEST * np.eye(len(psi)), lower=True)
-        return np.asarray(unit * linalg.cho_solve(system, unit * stats.pull))
+        information[np.diag_indices_from(information)] += FEWEST
+        factorise(information)
+        return np.asarray(unit * solve(information, (unit * stats.pull)[:, None])[:, 0])
 
     if not learn_covariance:
         return means + shift_of_means(), lambda: psi
     if cautious:
         shift = shift_of_means()
-        change = psi @ linear.symmetric_product(stats.curvature, psi) / n_rows
+        change = psi @ symmetric_product(stats.curvature, psi) / n_rows
         return means + shift, lambda: part_way(psi, change - np.outer(shift, shift))
     change, (shift, heard) = both(
         lambda: wanted_change(psi, stats), lambda: (shift_of_means(), rows_heard(psi, stats))
@@ -164,13 +165,13 @@ def correlations(psi: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray
 def wanted_change(psi: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray[np.float64]:
     """How Ψ would change if all rows had spoken of all latents."""
     near, scale = correlations(psi)
-    return scale * (near @ linear.symmetric_product(stats.curvature * scale, near))
+    return scale * (near @ symmetric_product(stats.curvature * scale, near))
 
 
 def rows_heard(psi: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray[np.float64]:
     """Rows that said something about z_h: it was active in them, or others correlated with it."""
     near, scale = correlations(psi)
-    said = linear.symmetric_product(stats.information * scale, near)
+    said = symmetric_product(stats.information * scale, near)
     heard: NDArray[np.float64] = np.einsum("gh,gh->h", near, said, dtype=np.float64)
     return np.maximum(heard, FEWEST)
 
@@ -201,10 +202,10 @@ def part_way(psi: NDArray[np.float64], change: NDArray[np.float64]) -> NDArray[n
     return psi
 
 
-def is_positive_definite(matrix: NDArray[np.float64]) -> bool:
-    """Whether a Cholesky factor exists."""
+def is_positive_definite(matrix: NDArray[np.floating]) -> bool:
+    """Whether a Cholesky factor exists; it overwrites the matrix."""
     try:
-        linalg.cholesky(matrix, lower=True, check_finite=False)
+        factorise(matrix)
     except linalg.LinAlgError:
         return False
     return True

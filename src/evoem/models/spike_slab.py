@@ -22,7 +22,7 @@ from evoem.compile import kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
-from evoem.models.slab_posterior import expect, solve
+from evoem.models.slab_posterior import add_few, expect, solve, value_of_few
 from evoem.models.slab_update import (
     SpikeSlabParams,
     SpikeSlabStats,
@@ -30,6 +30,7 @@ from evoem.models.slab_update import (
     update_full_slab,
     update_slab,
 )
+from evoem.models.symmetric import square, symmetric
 from evoem.models.triangles import diagonal, n_pairs, pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
 from evoem.states import Genomes, Population, active_latents
@@ -101,6 +102,9 @@ def _log_joints(
                 value += bias[active[i]]
                 eta[i] = projections[r, active[i]]
             complete_row = observed is None or complete[r]
+            if tables is None and complete_row and 0 < k < 3:
+                out[r, m] = value + value_of_few(k, products, shift, active, eta)
+                continue
             if observed is not None and not complete_row:
                 n_members = linear.fill_observed_gram(
                     V, seen, active, k, slots, members, n_members, known, local
@@ -137,7 +141,7 @@ def _moments(
         n = offsets[r + 1] - begin
         keep = squares[r + 1] > matrix
         for i in range(n):
-            places[members[begin + i]] = i
+            places[members[begin + i]] = begin + i
         if observed is not None:
             for d in range(D):
                 seen[d] = observed[r, d]
@@ -154,6 +158,12 @@ def _moments(
             for i in range(k):
                 eta[i] = projections[r, active[i]]
             complete_row = observed is None or complete[r]
+            if tables is None and complete_row and not keep and 0 < k < 3:
+                add_few(
+                    k, products, shift, spread, active, eta, weight, places, activation, first,
+                    sum_second,
+                )  # fmt: skip
+                continue
             if observed is not None and not complete_row:
                 n_met = linear.fill_observed_gram(
                     V, seen, active, k, slots, met, n_met, known, local
@@ -168,13 +178,13 @@ def _moments(
             )  # fmt: skip
             for i in range(k):
                 h = active[i]
-                activation[begin + places[h]] += weight
-                first[begin + places[h]] += weight * u[i]  # eq. 46
-                start = row_start(H, h)
+                activation[places[h]] += weight
+                first[places[h]] += weight * u[i]  # eq. 46
+                start, line = row_start(H, h), matrix + (places[h] - begin) * n - begin
                 for j in range(i + 1):  # eq. 47
                     value = weight * local[i * k + j]
                     if keep:
-                        second[matrix + places[h] * n + places[active[j]]] += value
+                        second[line + places[active[j]]] += value
                     else:
                         sum_second[h if j == i else start + active[j]] += value
             if tables is not None:
@@ -278,7 +288,7 @@ class SpikeSlabModel(LinearModel):
             shift = params.slab_means / spread
             bias = logits - 0.5 * shift**2
             scaled = scaled * spread[:, None]
-        gram = (scaled @ scaled.T).astype(dtype)
+        gram = square(scaled).astype(dtype)
         products = pack(gram)
         return Derived(
             scaled.astype(dtype),
@@ -414,7 +424,7 @@ class SpikeSlabModel(LinearModel):
             components, noise = dictionary()
             means, covariance = update_slab(params, stats, **learnt)
         if self.printed:
-            outer = linear.symmetric(unpack(sums.outer))
+            outer = symmetric(unpack(sums.outer))
             explained = float(np.vdot(outer @ components, components))
             noise = linear.noise_variance(sums, float(sums.data_square) - explained, old)
         pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # appendix D: π

@@ -37,6 +37,7 @@ from evoem.models.subspace_pairs import Pairs, solve_pairs
 from evoem.models.subspace_prior import patterns_by_width, within_latents
 from evoem.models.subspace_products import ObservedGram, no_products_yet
 from evoem.models.subspace_sums import add_covariances, place_blocks, rotate_moments, spread
+from evoem.models.symmetric import square
 from evoem.ranking import empty_ranks, highest
 from evoem.states import Genomes, Population, pack, whole_population
 
@@ -176,7 +177,7 @@ class SubspaceModel(LinearModel):
             V[places] = vectors.transpose(0, 2, 1) @ blocks
             shift[places] = np.einsum("gpi,gp->gi", vectors, shift[places])
             back[places.ravel(), :width] = (spread[places][:, :, None] * vectors).reshape(-1, width)
-        gram = (V @ V.T).astype(dtype)
+        gram = square(V).astype(dtype)
         pivots = 1 + np.square(V).sum(1)
         logits = np.log(pi / (1 - pi))
         return Derived(
