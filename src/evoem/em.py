@@ -39,12 +39,14 @@ __all__ = [
 
 # Blocks are what threads take and what statistics are summed by. Their size depends on the number
 # of rows and the size of statistics alone: enough of them to keep threads busy, few enough that
-# summing them costs little.
+# summing them, and filling caches with what belongs to each, costs little.
 BLOCKS = 24
-LAST_SHARE = 4  # of what is left, the most that a block takes
+FEWEST_BLOCKS = 12  # if statistics are large
+LAST_SHARE = 3  # of what is left, the most that a block takes
 SMALLEST_BLOCK = 64
 LARGEST_BLOCK = 2048
-BYTES_PER_ROW = 1 << 15  # of statistics, for which a block has at least one row
+BYTES_PER_ROW = 1 << 10  # of statistics, for which a block has one row, if there are enough rows
+MOST_BYTES_PER_ROW = 1 << 15  # for which it has at least one in any case
 PATIENCE = 50  # E-steps for a row of which no possible state is known
 INIT_STREAM = 2**63  # the "iteration" that draws the first states; no run counts this far
 
@@ -112,8 +114,9 @@ def blocks(part: slice, n_bytes: int) -> list[slice]:
     The last ones are smaller and smaller: a thread that finds nothing left to do waits less long.
     """
     n_rows = part.stop - part.start
-    smallest = max(SMALLEST_BLOCK, n_bytes // BYTES_PER_ROW)
-    size = max(min(-(-n_rows // BLOCKS), LARGEST_BLOCK), smallest)
+    smallest = max(SMALLEST_BLOCK, n_bytes // MOST_BYTES_PER_ROW)
+    usual = min(-(-n_rows // BLOCKS), LARGEST_BLOCK)
+    size = max(usual, min(n_bytes // BYTES_PER_ROW, -(-n_rows // FEWEST_BLOCKS)), smallest)
     sizes = []
     while n_rows > 0:
         sizes.append(min(max(min(size, -(-n_rows // LAST_SHARE)), smallest), n_rows))

@@ -195,9 +195,16 @@ def _empty_genomes(n_rows: int, capacity: int, n_words: int) -> Genomes:
     return Genomes(np.empty((n_rows, capacity, n_words), np.uint64), np.zeros(n_rows, np.int64))
 
 
+def _room_for_children(parents: Genomes, n_each: int) -> Genomes:
+    n_rows, _, n_words = parents.states.shape
+    return _empty_genomes(n_rows, int(parents.counts.max()) * int(n_each), n_words)
+
+
 def select_by_fitness(population: Population, n_parents: int, breeding: Breeding) -> Genomes:
     """Parents drawn without replacement with probability proportional to fitness ("fitparents")."""
-    states = population.states
+    states, _, starts, stops = population
+    if not starts.any() and stops.max() <= n_parents:  # every state is a parent once, as it stands
+        return Genomes(states, stops)
     out = _empty_genomes(len(states), n_parents, states.shape[2])
     _select_by_fitness(*population, breeding.log_constants, breeding.streams, *out)
     return out
@@ -243,8 +250,7 @@ def _cross_all_pairs(parents, n_parents, n_latents, streams, out, counts):
 
 def cross_all_pairs(parents: Genomes, breeding: Breeding) -> Genomes:
     """Single-point crossover of every pair of parents: N_p (N_p - 1) children."""
-    n_rows, n_parents, n_words = parents.states.shape
-    out = _empty_genomes(n_rows, n_parents * (n_parents - 1), n_words)
+    out = _room_for_children(parents, parents.counts.max() - 1)
     _cross_all_pairs(*parents, breeding.n_latents, breeding.streams, *out)
     return out
 
@@ -273,8 +279,7 @@ def _flip_uniformly(parents, n_parents, n_children, n_latents, streams, out, cou
 
 def flip_uniformly(parents: Genomes, n_children: int, breeding: Breeding) -> Genomes:
     """One uniformly chosen bit is flipped; the children of one parent differ ("randflips")."""
-    n_rows, n_parents, n_words = parents.states.shape
-    out = _empty_genomes(n_rows, n_parents * n_children, n_words)
+    out = _room_for_children(parents, n_children)
     _flip_uniformly(*parents, n_children, breeding.n_latents, breeding.streams, *out)
     return out
 
@@ -318,8 +323,7 @@ def _flip_sparsely(
 
 def flip_sparsely(parents: Genomes, n_children: int, breeding: Breeding) -> Genomes:
     """Each bit is flipped with a probability that leads back to the prior's mean activity."""
-    n_rows, n_parents, n_words = parents.states.shape
-    out = _empty_genomes(n_rows, n_parents * n_children, n_words)
+    out = _room_for_children(parents, n_children)
     _flip_sparsely(
         *parents,
         n_children,
@@ -365,8 +369,9 @@ def flip_guided(parents: Genomes, n_children: int, breeding: Breeding) -> Genome
     One of the best, so that generations differ. A quarter drops an active latent and a quarter is
     uniform, since what the model prefers is not all there is.
     """
-    n_rows, n_parents, n_words = parents.states.shape
-    out = _empty_genomes(n_rows, n_parents * n_children, n_words)
+    out = _room_for_children(parents, n_children)
+    states = np.ascontiguousarray(parents.states[:, : parents.counts.max()])
+    parents = Genomes(states, parents.counts)  # models are asked about no others
     ranks = breeding.best_additions(parents, min(CANDIDATES * n_children, breeding.n_latents))
     _flip_guided(*parents, n_children, breeding.n_latents, ranks, breeding.streams, *out)
     return out

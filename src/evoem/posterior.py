@@ -17,7 +17,7 @@ from evoem.states import Population, States, copy, unpack, whole_population
 
 # Rows are worked on a few at a time, so that what they need stays in the processor's cache.
 STATES_AT_ONCE = 120_000
-ROWS_AT_ONCE = 512
+ROWS_AT_ONCE = 256
 
 
 class Improvement(NamedTuple):
@@ -90,19 +90,33 @@ def keep_best(pool: Pool, states: States, log_joints: NDArray[np.float64]) -> in
     return replaced
 
 
+@kernel
+def _weigh(log_joints, weights, bounds):
+    for r in range(log_joints.shape[0]):
+        largest = -np.inf
+        for m in range(log_joints.shape[1]):
+            largest = max(largest, log_joints[r, m])
+        if largest == -np.inf:
+            weights[r] = 0.0
+            bounds[r] = -np.inf
+            continue
+        total = 0.0
+        for m in range(log_joints.shape[1]):
+            weights[r, m] = np.exp(log_joints[r, m] - largest)
+            total += weights[r, m]
+        for m in range(log_joints.shape[1]):
+            weights[r, m] /= total  # eq. 2
+        bounds[r] = largest + np.log(total)  # eq. 4
+
+
 def weigh(log_joints: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Truncated posterior weights of each row's states, and the row's bound log Σ_s p(s, y).
 
     Of a row whose states are all impossible the weights are zero and the bound is -inf.
     """
-    largest = log_joints.max(axis=1, keepdims=True)
-    possible = largest > -np.inf
-    weights = np.exp(log_joints - np.where(possible, largest, 0.0))
-    totals = weights.sum(axis=1, keepdims=True)
-    weights /= np.where(possible, totals, 1.0)  # eq. 2
-    with np.errstate(divide="ignore"):
-        bounds = np.where(possible, largest, 0.0) + np.log(totals)  # eq. 4
-    return weights, bounds[:, 0]
+    weights, bounds = np.empty_like(log_joints), np.empty(len(log_joints))
+    _weigh(log_joints, weights, bounds)
+    return weights, bounds
 
 
 def evaluate(model: Model, derived: Any, rows: Any, states: States) -> NDArray[np.float64]:

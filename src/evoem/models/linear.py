@@ -234,23 +234,16 @@ def prepare_rows(
 
     `constant_variance` is the variance that the model counts to C(Θ): σ² or one (appendix A).
     """
-    n_rows, n_features = X.shape
-    squares = np.einsum("nd,nd->n", X, X, dtype=np.float64)
-    if observed is None:
-        counts = np.full(n_rows, float(n_features))
-        complete = np.ones(n_rows, np.bool_)
-    else:
-        counts = observed.sum(1).astype(np.float64)
-        complete = counts == n_features
-    log_density = -0.5 * counts * np.log(2 * np.pi * noise_variance)
-    return Rows(
-        row_products(X, projector),
-        log_prior + log_density - 0.5 * squares / noise_variance,
-        log_prior - 0.5 * counts * np.log(2 * np.pi * constant_variance),
-        complete,
-        X,
-        observed,
-    )
+    n_features = X.shape[1]
+    counts: Any = n_features if observed is None else observed.sum(1)
+    base = np.einsum("nd,nd->n", X, X, dtype=np.float64)
+    base *= -0.5 / noise_variance
+    base += log_prior - 0.5 * counts * np.log(2 * np.pi * noise_variance)
+    constants = np.empty(len(X))
+    constants[:] = log_prior - 0.5 * counts * np.log(2 * np.pi * constant_variance)
+    complete = np.empty(len(X), np.bool_)
+    complete[:] = counts == n_features
+    return Rows(row_products(X, projector), base, constants, complete, X, observed)
 
 
 def moment_parts(

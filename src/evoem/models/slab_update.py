@@ -5,11 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy.linalg import LinAlgError
 
 from evoem.models.linear import LinearStats
 from evoem.models.slab_posterior import SLAB_FLOOR
-from evoem.models.symmetric import factorise, solve, symmetric, symmetric_product
+from evoem.models.symmetric import (
+    eigenvectors_below,
+    factorise,
+    solve,
+    symmetric,
+    symmetric_product,
+)
 from evoem.models.triangles import diagonal, unpack
 from evoem.threads import both
 
@@ -206,7 +212,7 @@ def is_positive_definite(matrix: NDArray[np.floating]) -> bool:
     """Whether a Cholesky factor exists; it overwrites the matrix."""
     try:
         factorise(matrix)
-    except linalg.LinAlgError:
+    except LinAlgError:
         return False
     return True
 
@@ -220,10 +226,8 @@ def positive_definite(
     measured = (matrix / scale).astype(np.float32)  # floors are far above its rounding
     if is_positive_definite(measured - np.float32(floor) * np.eye(len(matrix), dtype=np.float32)):
         return matrix
-    low, vectors = linalg.eigh(
-        measured, subset_by_value=(-np.inf, floor), driver="evr", check_finite=False
-    )
-    return matrix + (vectors * (floor - low)) @ vectors.T * scale
+    low, vectors = eigenvectors_below(measured, floor)
+    return matrix + (vectors.T * (floor - low)) @ vectors * scale
 
 
 def unit_second_moments(params: SpikeSlabParams) -> SpikeSlabParams:

@@ -40,8 +40,9 @@ def _compiled(library: str, name: str, n_arguments: int) -> Callable[..., None]:
 def _call(library: str, name: str, *arguments: Any) -> int:
     """Call a function of BLAS or LAPACK on rows of C-ordered matrices; what it says of success.
 
-    Fortran wants addresses. Sizes have 64 bits, whose lower half comes first on all machines with
-    wheels of SciPy, so it does not matter how many of them are read.
+    Fortran wants addresses, and of matrices how far apart their rows are. Sizes have 64 bits, whose
+    lower half comes first on all machines with wheels of SciPy, so it does not matter how many of
+    them are read.
     """
     matrix = next(argument for argument in arguments if isinstance(argument, np.ndarray))
     letter = _LETTERS[matrix.dtype]
@@ -49,8 +50,10 @@ def _call(library: str, name: str, *arguments: Any) -> int:
     passed: list[Any] = []
     for argument in arguments:
         if isinstance(argument, np.ndarray):
-            leading = ctypes.c_int64(argument.strides[0] // argument.itemsize)
-            passed += [argument.ctypes.data, ctypes.byref(leading)]
+            passed.append(argument.ctypes.data)
+            if argument.ndim == 2:
+                apart = ctypes.c_int64(argument.strides[0] // argument.itemsize)
+                passed.append(ctypes.byref(apart))
         elif isinstance(argument, float):
             passed.append(ctypes.byref(_SCALARS[letter](argument)))
         elif isinstance(argument, int):
@@ -168,3 +171,19 @@ def solve(factor: NDArray[Real], wanted: NDArray[Real]) -> NDArray[Real]:
 
     both(lambda: some(slice(middle)), lambda: some(slice(middle, None)))
     return out
+
+
+def eigenvectors_below(matrix: NDArray[Real], limit: float) -> tuple[NDArray[Real], NDArray[Real]]:
+    """Eigenvalues up to a limit, and their vectors as rows; overwrites the matrix."""
+    size = len(matrix)
+    values, vectors = np.empty(size, matrix.dtype), np.empty((size, size), matrix.dtype)
+    lowest = float(np.finfo(matrix.dtype).min)
+    found, support = np.zeros(1, np.int64), np.empty(2 * size, np.int64)
+    work, whole_work = np.empty(70 * size, matrix.dtype), np.empty(10 * size, np.int64)
+    said = _call(
+        "lapack", "syevr", b"V", b"V", b"U", size, matrix, lowest, limit, 0, 0, 0.0, found, values,
+        vectors, support, work, len(work), whole_work, len(whole_work),
+    )  # fmt: skip
+    if said:
+        raise LinAlgError("eigenvalues were not found")
+    return values[: found[0]], vectors[: found[0]]
