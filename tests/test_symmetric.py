@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import LinAlgError
 
 from evoem.models import symmetric
-from evoem.threads import allowed, one_blas_thread
+from evoem.threads import crew, one_blas_thread
 
 # Both sides of where matrices are cut, once and again in their halves.
 SIZES = [1, 2, 100, symmetric.SMALLEST_SPLIT - 1, symmetric.SMALLEST_SPLIT, 500, 901]
@@ -91,7 +91,7 @@ def test_the_number_of_threads_changes_nothing(size):
     rows = np.random.default_rng(0).normal(size=(size, 33))
     found = []
     for n_jobs in (1, 2):
-        with one_blas_thread(), allowed(n_jobs):
+        with one_blas_thread(), crew(n_jobs):
             square = symmetric.square(rows)
             factor = square + np.eye(size)
             symmetric.factorise(factor)

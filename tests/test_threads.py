@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from evoem.threads import allowed, both, in_threads, split
+from evoem.threads import both, crew, in_threads, split
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
@@ -82,15 +82,15 @@ def test_an_error_while_results_are_taken_is_raised(n_jobs):
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
-def test_two_functions_run_side_by_side_if_two_threads_are_allowed(n_jobs):
+def test_two_functions_run_side_by_side_if_two_threads_are_crew(n_jobs):
     def own_thread():
         return threading.get_ident()
 
-    with allowed(n_jobs):
+    with crew(n_jobs):
         first, second = both(own_thread, own_thread)
     assert second == threading.get_ident()
     assert (first == second) == (n_jobs == 1)
-    assert both(own_thread, own_thread) == (second, second)  # the permission has ended
+    assert both(own_thread, own_thread) == (second, second)  # the crew is gone
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -101,11 +101,52 @@ def test_an_error_of_either_function_is_raised(n_jobs, wrong):
 
     functions = [lambda: 1, lambda: 2]
     functions[wrong] = fail
-    with allowed(n_jobs), pytest.raises(ValueError, match="wrong"):
+    with crew(n_jobs), pytest.raises(ValueError, match="wrong"):
         both(*functions)
 
 
-def test_threads_that_are_busy_already_get_no_others():
-    with allowed(4):
-        inner = both(lambda: both(threading.get_ident, threading.get_ident), lambda: None)[0]
+@pytest.mark.parametrize("which", [0, 1])
+def test_threads_that_are_busy_already_get_no_others(which):
+    functions = [lambda: None, lambda: None]
+    functions[which] = lambda: both(threading.get_ident, threading.get_ident)
+    with crew(4):
+        inner = both(*functions)[which]
     assert len(set(inner)) == 1
+
+
+def test_a_crew_is_kept_for_all_that_is_done_with_it():
+    seen = set()
+    together = threading.Barrier(2, timeout=60)
+
+    def work(part):
+        seen.add(threading.get_ident())
+        together.wait()
+
+    with crew(2):
+        for _ in range(5):
+            in_threads(work, split(2, 1), 2)
+            both(together.wait, lambda: work(None))
+    assert len(seen) == 2
+
+
+def test_a_crew_that_is_too_small_is_not_the_one_that_works():
+    together = threading.Barrier(3, timeout=60)  # passed only if three wait at the same time
+    with crew(2):
+        in_threads(lambda part: together.wait(), split(3, 1), 3)
+        in_threads(lambda part: None, split(3, 1), 2)
+
+
+def test_nothing_goes_on_behind_an_error_of_this_thread():
+    done = []
+
+    def slow():
+        time.sleep(0.05)
+        done.append(True)
+
+    def fail():
+        raise ValueError("wrong")
+
+    with crew(2):
+        with pytest.raises(ValueError, match="wrong"):
+            both(slow, fail)
+        assert done

@@ -29,7 +29,7 @@ from evoem import posterior, states, streams, validation
 from evoem.errors import LogJointError
 from evoem.evolution import Evolution
 from evoem.models.base import Mask, Model, Posterior, add_statistics, size_in_bytes
-from evoem.threads import allowed, in_threads, one_blas_thread, split
+from evoem.threads import crew, in_threads, one_blas_thread, split
 from evoem.validation import Positions
 
 __all__ = [
@@ -442,7 +442,7 @@ def step(
     incremental = len(state.statistics) == len(parts)
     latest = list(state.statistics) if incremental else [None] * len(parts)
     bound, evaluated, replaced = 0.0, 0, 0
-    with one_blas_thread(), allowed(n_jobs):
+    with one_blas_thread(), crew(n_jobs):
         for group in [[number] for number in numbers] if incremental else [numbers]:
             before = bound
             for number in group:
@@ -501,19 +501,21 @@ def run(
 ) -> tuple[EMState, list[StepInfo]]:
     """Iterate until converged, until `callback(info)` returns True, or `max_iter` times."""
     validation.integer("max_iter", max_iter, 0)
+    validation.integer("n_jobs", n_jobs, 1)
     infos: list[StepInfo] = []
     free_energies: list[float] = []
-    for _ in range(max_iter):
-        state, info = step(
-            model, X, state, evolution, observed=observed, positions=positions,
-            batch_size=batch_size, n_jobs=n_jobs,
-        )  # fmt: skip
-        infos.append(info)
-        free_energies.append(info.free_energy)
-        if callback is not None and says_stop(callback(info)):
-            break
-        if convergence is not None and convergence(free_energies):
-            break
+    with crew(n_jobs):
+        for _ in range(max_iter):
+            state, info = step(
+                model, X, state, evolution, observed=observed, positions=positions,
+                batch_size=batch_size, n_jobs=n_jobs,
+            )  # fmt: skip
+            infos.append(info)
+            free_energies.append(info.free_energy)
+            if callback is not None and says_stop(callback(info)):
+                break
+            if convergence is not None and convergence(free_energies):
+                break
     return state, infos
 
 

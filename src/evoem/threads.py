@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -18,8 +18,16 @@ from evoem import interrupts
 T = TypeVar("T")
 U = TypeVar("U")
 
-# Who helps this thread, if it may have help: models are not told so by their arguments.
-_HELPER: ContextVar[ThreadPoolExecutor | None] = ContextVar("helper", default=None)
+
+class _Crew(NamedTuple):
+    """Threads that help another."""
+
+    helpers: ThreadPoolExecutor
+    size: int
+
+
+# Who helps this thread and is free: models are not told so by their arguments.
+_CREW: ContextVar[_Crew | None] = ContextVar("crew", default=None)
 
 _BLAS = ThreadpoolController()
 
@@ -91,37 +99,56 @@ def in_threads(
                 pass
             raise
 
-    with ThreadPoolExecutor(n_jobs - 1) as pool:
-        others = [pool.submit(go_on) for _ in range(n_jobs - 1)]
-        go_on()  # this thread is one of them
+    with crew(n_jobs), _busy_crew() as helpers:
+        others = [helpers.submit(go_on) for _ in range(n_jobs - 1)]
+        try:
+            go_on()  # this thread is one of them
+        finally:
+            wait(others)
     for other in others:
         other.result()
 
 
 @contextmanager
-def allowed(n_jobs: int) -> Iterator[None]:
-    """How many threads may be busy with what this one does next, see `both`."""
-    if n_jobs == 1:
+def crew(n_jobs: int) -> Iterator[None]:
+    """Threads for all that this one does next, it being one of them; kept if there are enough.
+
+    Threads that are started anew for every part of the work would cost time, and so would their
+    memory, which no cache holds yet.
+    """
+    at_hand = _CREW.get()
+    if n_jobs == 1 or (at_hand is not None and at_hand.size >= n_jobs):
         yield
         return
-    with ThreadPoolExecutor(1) as helper:  # its thread starts when it is first needed
-        before = _HELPER.set(helper)
+    with ThreadPoolExecutor(n_jobs - 1) as helpers:  # threads start when they are first needed
+        before = _CREW.set(_Crew(helpers, n_jobs))
         try:
             yield
         finally:
-            _HELPER.reset(before)
+            _CREW.reset(before)
+
+
+@contextmanager
+def _busy_crew() -> Iterator[ThreadPoolExecutor]:
+    """The crew at hand, which is not at hand meanwhile."""
+    at_hand = _CREW.get()
+    if at_hand is None:
+        raise RuntimeError("there is no crew")
+    before = _CREW.set(None)
+    try:
+        yield at_hand.helpers
+    finally:
+        _CREW.reset(before)
 
 
 def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
-    """What two functions return, side by side if two threads are allowed and none helps already."""
-    helper = _HELPER.get()
-    if helper is None:
+    """What two functions return, side by side if there is a crew that is not busy."""
+    if _CREW.get() is None:
         return first(), second()
-    before = _HELPER.set(None)
-    other = helper.submit(first)
-    try:
-        result = second()
-    finally:
-        wait([other])  # nothing goes on behind an error
-        _HELPER.reset(before)
+    with _busy_crew() as helpers:
+        other = helpers.submit(first)
+        try:
+            result = second()
+        finally:
+            wait([other])  # nothing goes on behind an error
     return other.result(), result
