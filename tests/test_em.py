@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import MODELS, make_problem, seen
 
-from evoem import LogJointError, em, states
+from evoem import LogJointError, em, models, states
 from evoem.em import Evolution
 from evoem.models import Model
 
@@ -584,3 +584,18 @@ def test_blocks_are_consecutive_and_large_enough_for_their_statistics(first, n_r
     if n_rows > 100 * least:  # the last of four threads waits for a small part of the work
         assert len(sizes) > (24 if n_bytes < 2**16 else 12)
         assert sizes[-1] <= 0.01 * n_rows
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (models.SpikeSlabModel(slab="foo"), "slab must be one of 'diagonal', 'full', 'fixed'"),
+        (models.SpikeSlabModel(updates="foo"), "updates must be one of 'monotone', 'printed'"),
+        (models.BinarySparseCodingModel(init="foo"), "init must be one of 'mean', 'data'"),
+        (models.NoisyOrModel(init="foo"), "init must be one of 'random', 'data'"),
+    ],
+)
+def test_a_model_with_an_option_it_does_not_know_is_refused(model, message):
+    X = np.ones((5, 3))
+    with pytest.raises(ValueError, match=f"^{message}; got 'foo'.$"):
+        em.init(model, X, n_latents=2, n_states=2)

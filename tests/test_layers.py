@@ -17,8 +17,8 @@ LAYERS = [
     {"report"},
     {"images"},
     {"tvae"},
-    {"black_box", "subspace_coding"},
-    {"estimators"},
+    {"black_box", "estimators", "subspace_coding"},
+    {"estimator_base"},
     {"em"},
     {"validation"},
     {"posterior"},
@@ -32,7 +32,9 @@ LAYERS = [
     {"errors"},
 ]
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
-MAY_VALIDATE = {"estimators", "black_box", "subspace_coding", "tvae", "cli", "images", "em"}
+MAY_VALIDATE = {
+    "estimators", "estimator_base", "black_box", "subspace_coding", "tvae", "cli", "images", "em"
+}  # fmt: skip
 
 
 def layer_name(path):

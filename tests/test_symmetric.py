@@ -86,6 +86,17 @@ def test_a_matrix_that_is_not_positive_definite_is_refused_wherever_it_fails(pla
         symmetric.factorise(matrix)
 
 
+def test_matrices_whose_rows_are_scattered_are_refused():
+    matrix = np.asfortranarray(positive_definite(5, np.float64))
+    with pytest.raises(ValueError, match="in one piece"):
+        symmetric.factorise(matrix)
+
+
+def test_a_matrix_that_is_not_finite_is_not_taken_for_one_that_more_would_mend():
+    with pytest.raises(ValueError, match="finite"):
+        symmetric.factorise(np.full((3, 3), np.nan))
+
+
 @pytest.mark.parametrize("size", [50, 700])
 def test_the_number_of_threads_changes_nothing(size):
     rows = np.random.default_rng(0).normal(size=(size, 33))

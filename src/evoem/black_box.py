@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from evoem import em, validation, whole_files
-from evoem.estimators import ATTRIBUTES, COMMON, EEMEstimator
+from evoem.estimator_base import ATTRIBUTES, COMMON, EEMEstimator
 from evoem.models import parameters
 from evoem.models.array_libraries import JaxArrays, Library, NumpyArrays, TorchArrays, library_of
 from evoem.models.black_box import BlackBoxModel, BlackBoxParams, Functions

@@ -166,8 +166,9 @@ class _Data(NamedTuple):
         return rows if self.positions is None else model.place(derived, rows, self.positions[which])
 
 
-def _checked(X: NDArray[np.floating], observed: Mask, positions: Positions) -> _Data:
+def _checked(model: Model, X: NDArray[np.floating], observed: Mask, positions: Positions) -> _Data:
     """A mask of ones becomes None: the same result from the same, faster, code."""
+    validation.model(model)
     validation.data(X, observed)
     validation.positions(positions, len(X))
     return _Data(X, None if observed is None or observed.all() else observed, positions)
@@ -222,7 +223,7 @@ def init(
         What `model.prepare` makes of `params`, if that is at hand: for rows that come in many
         blocks it is made once.
     """
-    data = _checked(X, observed, positions)
+    data = _checked(model, X, observed, positions)
     validation.finite(X, observed)
     validation.integer("seed", seed, 0, streams.LARGEST_WORD)
     validation.integer("n_jobs", n_jobs, 1)
@@ -431,7 +432,7 @@ def step(
     The arrays of `state` are overwritten.
     """
     started = time.perf_counter()
-    data = _checked(X, observed, positions)
+    data = _checked(model, X, observed, positions)
     validation.breeding(evolution, len(state.params.activation_probs))
     validation.same_rows(X, state.states)
     validation.same_features(X, state.params)
@@ -543,7 +544,7 @@ def infer(
     the rows' content, see `streams.row_keys`, and the `first` states those of `init`. `derived` is
     as for `init`.
     """
-    data = _checked(X, observed, positions)
+    data = _checked(model, X, observed, positions)
     H = len(params.activation_probs)
     validation.breeding(evolution, H)
     validation.same_features(X, params)
@@ -616,7 +617,7 @@ def bounds(
     def weigh(derived: Any, rows: Any, chunk: slice, log_joints: Any) -> NDArray[np.float64]:
         return posterior.weigh(log_joints)[1]
 
-    data, whole = _checked(X, observed, positions), slice(0, len(X))
+    data, whole = _checked(model, X, observed, positions), slice(0, len(X))
     _check_kept(X, params, kept, n_jobs)
     return np.concatenate(_over_chunks(weigh, model, data, params, kept, whole, n_jobs))
 
@@ -642,6 +643,6 @@ def estimate(
         weights, _ = posterior.weigh(log_joints)
         return function(params, derived, rows, Posterior(kept[chunk], weights))
 
-    data, whole = _checked(X, observed, positions), slice(0, len(X))
+    data, whole = _checked(model, X, observed, positions), slice(0, len(X))
     _check_kept(X, params, kept, n_jobs)
     return _over_chunks(apply, model, data, params, kept, whole, n_jobs, derived)

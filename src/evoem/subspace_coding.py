@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evoem import em, validation
-from evoem.estimators import ATTRIBUTES, COMMON, EEMEstimator
+from evoem.estimator_base import ATTRIBUTES, COMMON, EEMEstimator
 from evoem.models import SubspaceModel
 
 

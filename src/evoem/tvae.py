@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from evoem import em, validation
 from evoem.black_box import BlackBox
-from evoem.estimators import ATTRIBUTES, COMMON
+from evoem.estimator_base import ATTRIBUTES, COMMON
 from evoem.models.array_libraries import import_extra
 from evoem.models.black_box import BlackBoxParams
 

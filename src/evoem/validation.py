@@ -49,6 +49,12 @@ def choice(name: str, value: Any, options: Collection[str]) -> str:
     raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
 
 
+def model(value: Any) -> None:
+    """Refuse a model with an option it does not know."""
+    for name, words in value.choices.items():
+        choice(name, getattr(value, name), words)
+
+
 def candidates(name: str, value: Any, select: str | None) -> tuple[int, ...]:
     """A positive integer, or with a rule to select by any number of them."""
     listed = isinstance(value, Sequence) and not isinstance(value, str)

@@ -46,7 +46,8 @@ value is missing. A complete model, data explained by the number of active laten
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -83,6 +84,8 @@ class Prior(NamedTuple):
 class Model(ABC):
     """See the module's docstring."""
 
+    # Options that are one of several words, and these: of a model's attributes.
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Whether rows start from their best states of one active latent, not from random ones.
     starts_single = False
 

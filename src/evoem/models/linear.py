@@ -536,6 +536,8 @@ class LinearModel(Model):
         M-steps that never lower the bound, or those printed in appendix D.
     """
 
+    choices = {"init": ("mean", "data"), "updates": ("monotone", "printed")}  # noqa: RUF012
+
     def __init__(self, init: str = "mean", updates: str = "monotone") -> None:
         self.init = init
         self.updates = updates

@@ -202,6 +202,8 @@ class NoisyOrModel(Model):
         π_h is kept at or above this (the paper uses 1/H on image patches).
     """
 
+    choices = {"init": ("random", "data"), "updates": ("monotone", "printed")}  # noqa: RUF012
+
     def __init__(
         self,
         init: str = "random",

@@ -265,6 +265,8 @@ class SpikeSlabModel(LinearModel):
         instead of second moments, and a full Ψ as an element-wise ratio, made positive definite.
     """
 
+    choices = {**LinearModel.choices, "slab": ("diagonal", "full", "fixed")}  # noqa: RUF012
+
     def __init__(
         self,
         slab: str = "diagonal",

@@ -52,6 +52,8 @@ def _call(library: str, name: str, *arguments: Any) -> int:
         if isinstance(argument, np.ndarray):
             passed.append(argument.ctypes.data)
             if argument.ndim == 2:
+                if argument.strides[1] != argument.itemsize:
+                    raise ValueError("the rows of a matrix must each be in one piece")
                 apart = ctypes.c_int64(argument.strides[0] // argument.itemsize)
                 passed.append(ctypes.byref(apart))
         elif isinstance(argument, float):
@@ -70,9 +72,9 @@ def _call(library: str, name: str, *arguments: Any) -> int:
 
 
 def _factorise_block(matrix: NDArray[np.floating]) -> None:
+    if not np.isfinite(matrix.trace()):  # nothing that could be added would mend that
+        raise ValueError("the matrix must be finite")
     if _call("lapack", "potrf", b"U", len(matrix), matrix):
-        if not np.isfinite(matrix).all():  # nothing that could be added would mend that
-            raise ValueError("the matrix must be finite")
         raise LinAlgError("the matrix is not positive definite")
 
 

@@ -1,0 +1,429 @@
+"""What all estimators do alike, in the manner of scikit-learn.
+
+Thin holders: everything is computed by `evoem.em` over `evoem.models`.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from evoem import em, streams, validation
+from evoem.models import Model
+
+LARGEST_SEED = 2**31 - 1
+
+COMMON = """n_latents : int, default=8
+        Number of binary latents, H.
+    n_states : int, "all" or None, default=None
+        Latent states kept per data point, S. More is better and slower. "all" keeps all
+        2**n_latents of them, which makes inference exact. None takes 60, or all if fewer.
+    n_parents, n_children, n_generations : int, default=None, None, 2
+        N_p parents are chosen per generation, each has N_m children (ignored with crossover), and
+        N_g generations are bred per iteration. None takes 6 and 5, or as many as there can be.
+    parents : {"fit", "random", "best"}, default="fit"
+        Parents drawn by fitness, or uniformly; or the best states.
+    mutation : {"uniform", "sparse", "guided"}, default="uniform"
+        Flip one uniformly chosen bit; or bits so that children are as sparse as the prior; or one
+        bit, often that of a latent which the model finds promising.
+    crossover : bool, default=False
+        Cross all pairs of parents before mutation.
+    max_iter : int, default=200
+        Largest number of iterations.
+    tol : float, default=1e-4
+        Stop when the bound rises by less than this per iteration, in nats per data point, on
+        average over five iterations. 0 never stops early.
+    batch_size : int or None, default=None
+        Rows per M-step (incremental EM). None is the paper's full batch.
+    init : str or dict
+        How parameters start, see the model; a dict gives some or all of them by name, without the
+        trailing underscore.
+    updates : {"monotone", "printed"}, default="monotone"
+        M-steps that never lower the bound, or those printed in the paper where they differ.
+    warm_start : bool, default=False
+        Continue from the last fit: with the same data it goes on as if it had never stopped, with
+        other data of the same width it starts from the learnt parameters.
+    n_jobs : int or None, default=None
+        Threads; -1 for all processors. The result does not depend on it.
+    random_state : int, RandomState, Generator or None, default=None
+        Everything random follows from it.
+    callback : callable or None, default=None
+        Called with an `evoem.em.StepInfo` after each iteration; returning True ends the run.
+    verbose : int, default=0
+        Write a line to standard error every so many iterations."""
+
+ATTRIBUTES = """free_energy_ : float
+        The bound per data point after the last E-step.
+    free_energies_ : ndarray of shape (n_iter_,)
+        The same after each iteration's E-step.
+    history_ : dict of ndarrays of shape (n_iter_,)
+        "seconds", "states_evaluated" and "states_replaced" of each iteration.
+    n_iter_ : int
+        Iterations run.
+    converged_ : bool
+        Whether `tol` was reached.
+    state_ : evoem.em.EMState
+        All that a later `fit` with `warm_start` needs."""
+
+
+NOTHING_BEFORE: dict[str, Any] = {
+    name: np.empty(0) for name in ("free_energy", "seconds", "states_evaluated", "states_replaced")
+}
+
+
+@contextmanager
+def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Whatever ends a fit, an interrupt too: what the estimator had learnt before it still has."""
+    before = vars(estimator).copy()
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What all estimators share; those below it say what their model is."""
+
+    n_latents: int
+    n_states: int | str | None
+    n_parents: int | None
+    n_children: int | None
+    n_generations: int
+    parents: str
+    mutation: str
+    crossover: bool
+    max_iter: int
+    tol: float
+    batch_size: int | None
+    warm_start: bool
+    n_jobs: int | None
+    random_state: Any
+    callback: Callable[[em.StepInfo], Any] | None
+    verbose: int
+
+    # What a warm start cannot change.
+    _structure: tuple[str, ...] = ("n_latents",)
+
+    def _make_model(self) -> Model:
+        raise TypeError(f"{type(self).__name__} does not say what its model is.")
+
+    def _model_for(self, X: NDArray[np.floating], observed: validation.Mask) -> Model:
+        """The model to fit to these data."""
+        return self._make_model()
+
+    def _initial_params(
+        self, model: Model, X: NDArray[np.floating], observed: validation.Mask
+    ) -> Any:
+        """Parameters to start from; None for those that the model makes."""
+        return None
+
+    def _check_parameters(self) -> None:
+        """Everything that can be wrong with the parameters, before any data is touched."""
+        validation.integer("n_latents", self.n_latents, 1)
+        self._n_states = validation.n_states(self.n_states, self.n_latents)
+        self._evolution = validation.evolution(
+            n_latents=self.n_latents,
+            n_states=self._n_states,
+            n_parents=self.n_parents,
+            n_children=self.n_children,
+            n_generations=self.n_generations,
+            parents=self.parents,
+            mutation=self.mutation,
+            crossover=self.crossover,
+        )
+        validation.integer("max_iter", self.max_iter, 1)
+        validation.real("tol", self.tol, 0.0)
+        if self.batch_size is not None:
+            validation.integer("batch_size", self.batch_size, 1)
+        validation.boolean("warm_start", self.warm_start)
+        validation.integer("verbose", self.verbose, 0)
+        validation.callback(self.callback)
+        validation.jobs(self.n_jobs)
+        validation.random_state(self.random_state)
+        if self.warm_start and hasattr(self, "state_"):
+            for name, before in self._structure_learnt.items():
+                validation.unchanged(name, getattr(self, name), before)
+
+    def _read(
+        self, X: Any, reset: bool, learn: bool = False
+    ) -> tuple[NDArray[np.floating], validation.Mask]:
+        """Checked data with zeros for missing values, and the mask of observed ones."""
+        if isinstance(X, np.ma.MaskedArray):
+            X = np.ma.filled(X.astype(np.float64), np.nan)
+        validation.no_dates(X)
+        try:
+            checked = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=(np.float64, np.float32),
+                order="C",
+                ensure_all_finite="allow-nan",
+            )
+        except ValueError:
+            validation.table(X)
+            raise
+        validation.moderate(checked)
+        if learn:
+            validation.varying(checked)
+        return validation.split_missing(self._prepare_data(checked))
+
+    def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        return X
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn the model's parameters by evolutionary expectation maximisation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Data; NaN, or the mask of a masked array, marks missing values. float32 data is worked
+            on in single precision, which is faster.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        with unchanged_on_error(self):
+            infos = self._fit(X)
+        if self.tol > 0 and not self.converged_ and len(infos) == self.max_iter:
+            warnings.warn(
+                f"{type(self).__name__} did not converge in max_iter={self.max_iter} iterations: "
+                "raise max_iter or tol, or set tol=0 to run a fixed number.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _fit(self, X: ArrayLike) -> list[em.StepInfo]:
+        self._check_parameters()
+        again = self.warm_start and hasattr(self, "state_")
+        data, observed = self._read(X, reset=not again, learn=True)
+        model = self._model_for(data, observed)
+        n_jobs = effective_n_jobs(self.n_jobs)
+        state, before = self._start(model, data, observed, n_jobs)
+        state, infos = em.run(
+            model,
+            data,
+            state,
+            self._evolution,
+            observed=observed,
+            max_iter=self.max_iter,
+            convergence=em.Convergence(self.tol),
+            callback=self._report,
+            batch_size=self.batch_size,
+            n_jobs=n_jobs,
+        )
+        self._learnt(data, observed, state, infos, before)
+        return infos
+
+    def _learnt(
+        self,
+        X: NDArray[np.floating],
+        observed: validation.Mask,
+        state: em.EMState,
+        infos: list[em.StepInfo],
+        before: dict[str, Any],
+    ) -> None:
+        """Learnt attributes from a run of the functional core."""
+        self.state_ = state
+        self._structure_learnt = {name: getattr(self, name) for name in self._structure}
+        self._rows_seen = streams.row_keys(X, observed)
+        full_batch = self.batch_size is None  # whose steps end in the canonical form already
+        params = state.params
+        self._params = params if full_batch else self._make_model().canonical(params)
+        self._take(self._params)
+        self.history_ = {
+            name: np.concatenate([old, [getattr(info, name) for info in infos]])
+            for name, old in before.items()
+        }
+        self.free_energies_ = self.history_.pop("free_energy")
+        self.free_energy_ = float(self.free_energies_[-1]) if len(self.free_energies_) else -np.inf
+        self.n_iter_ = len(self.free_energies_)
+        self.converged_ = em.Convergence(self.tol)(list(self.free_energies_))
+
+    def adopt(
+        self,
+        X: NDArray[np.floating],
+        observed: validation.Mask,
+        state: em.EMState,
+        infos: list[em.StepInfo],
+    ) -> Self:
+        """Become what `fit` would have made of a run of the functional core on these rows."""
+        self._check_parameters()
+        self.n_features_in_ = X.shape[1]
+        self._learnt(X, observed, state, infos, NOTHING_BEFORE)
+        return self
+
+    def _report(self, info: em.StepInfo) -> bool:
+        if self.verbose and info.iteration % self.verbose == 0:
+            sys.stderr.write(
+                f"iteration {info.iteration}: bound {info.free_energy:.6g} per data point, "
+                f"{info.states_replaced} states replaced, {info.seconds:.2f} s\n"
+            )
+        return self.callback is not None and em.says_stop(self.callback(info))
+
+    def _start(
+        self, model: Model, X: NDArray[np.floating], observed: validation.Mask, n_jobs: int
+    ) -> tuple[em.EMState, dict[str, Any]]:
+        """The state to begin with, and the history of the fit that is continued, if any."""
+        if self.warm_start and hasattr(self, "state_"):
+            old = self.state_
+            same_rows = np.array_equal(self._rows_seen, streams.row_keys(X, observed))
+            if same_rows and old.states.shape[1] == self._n_states:
+                # Steps overwrite what they go on from: should this run fail, that is still here.
+                own = old._replace(states=old.states.copy(), log_joints=old.log_joints.copy())
+                return own, {**self.history_, "free_energy": self.free_energies_}
+            params = old.params
+        else:
+            params = self._initial_params(model, X, observed)
+        state = em.init(
+            model,
+            X,
+            n_states=self._n_states,
+            n_latents=self.n_latents,
+            params=params,
+            observed=observed,
+            seed=self._seed(),
+            n_jobs=n_jobs,
+        )
+        return state, NOTHING_BEFORE
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, np.random.Generator):
+            return int(self.random_state.integers(LARGEST_SEED))
+        return int(check_random_state(self.random_state).randint(LARGEST_SEED))
+
+    def _take(self, params: Any) -> None:
+        """Learnt attributes from parameters."""
+        for name, value in params._asdict().items():
+            if value is None:  # what only images have
+                continue
+            setattr(self, name + "_", float(value) if value.ndim == 0 else value)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.activation_probs_)
+
+    def _states_of(self, X: NDArray[np.floating], observed: validation.Mask) -> NDArray[np.uint64]:
+        """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
+        keys = streams.row_keys(X, observed)
+        order = np.argsort(self._rows_seen, kind="stable")
+        place = np.searchsorted(self._rows_seen, keys, sorter=order)
+        match = order[np.minimum(place, len(order) - 1)]
+        new = self._rows_seen[match] != keys
+        kept = self.state_.states[match]
+        if not new.any():
+            return kept
+        with em.numbering(np.flatnonzero(new)):
+            kept[new] = em.infer(
+                self._make_model(),
+                X[new],
+                self._params,
+                self._evolution,
+                n_states=self._n_states,
+                observed=None if observed is None else observed[new],
+                seed=self.state_.seed,
+                tol=self.tol or em.Convergence().tol,
+                n_jobs=effective_n_jobs(self.n_jobs),
+            ).states
+        return kept
+
+    def _fitted(self, X: Any) -> tuple[Any, ...]:
+        """What `em.bounds` and `em.estimate` take, for the rows of X."""
+        check_is_fitted(self)
+        X, observed = self._read(X, reset=False)
+        options = {"observed": observed, "n_jobs": effective_n_jobs(self.n_jobs)}
+        kept = self._states_of(X, observed)
+        return (self._make_model(), X, self._params, kept), options
+
+    def transform(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Posterior mean of the latents: of s, or of s⊙z for spike-and-slab coding.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows that `fit` has seen keep the states it found for them. For others E-steps are run,
+            with the parameters held fixed, until the row's bound stops rising.
+
+        Returns
+        -------
+        codes : ndarray of shape (n_samples, n_latents)
+        """
+        arguments, options = self._fitted(X)
+        codes = np.concatenate(em.estimate(arguments[0].codes, *arguments, **options))
+        return codes.astype(arguments[1].dtype)
+
+    def reconstruct(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Posterior predictive mean of the data, which fills in missing values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            See `transform`. A row with nothing observed gives the mean under the prior.
+        return_std : bool, default=False
+            Also return the posterior standard deviation of the noise-free value that the mean
+            estimates. A new noisy observation has `noise_variance_` more variance.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_features)
+        std : ndarray of shape (n_samples, n_features), only if `return_std`
+        """
+        arguments, options = self._fitted(X)
+        parts = em.estimate(arguments[0].reconstruct, *arguments, **options)
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        dtype = arguments[1].dtype
+        if return_std:
+            return mean.astype(dtype), np.sqrt(variance).astype(dtype)
+        return mean.astype(dtype)
+
+    def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The lower bound on log p(x) of each row (eq. 4), of its observed values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            See `transform`.
+
+        Returns
+        -------
+        bounds : ndarray of shape (n_samples,)
+        """
+        arguments, options = self._fitted(X)
+        return em.bounds(*arguments, **options)
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean of `score_samples`."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Draw data from the learnt model, by `random_state`.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        states : bool ndarray of shape (n_samples, n_latents)
+        """
+        check_is_fitted(self)
+        validation.integer("n_samples", n_samples, 1)
+        rng = np.random.default_rng(self._seed())
+        return self._make_model().sample(self._params, n_samples, rng)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
