@@ -8,12 +8,14 @@ statistics, M-step) times the threads, over the states whose log-joints it asked
 from before, and their new children). The same iteration in plain NumPy is timed beside it on a few
 of the rows, in one thread, so that the figure can be read on any machine; both are first checked to
 compute the same log-joints and statistics. For the same reason the speed-up by threads stands
-beside the machine's own: that of runs of one thread each, side by side, with nothing in common but
-the interpreter. Speed-ups compare iterations that follow each other, since load comes and goes.
+beside the machine's own: that of as many processes of one thread each. Speed-ups compare iterations
+that follow each other, since load comes and goes. All is measured in several processes, since where
+in memory a process has its arrays makes a difference of some percent that stays as long as it runs.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import statistics
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,9 +126,10 @@ PROCESSES = ("start-up", "memory")
 # ------------------------------------------------------------------------------ time per state
 
 
-def make_rows(setting: Setting, noisy: np.ndarray, n_rows: int) -> np.ndarray:
+def make_rows(setting: Setting, image: Path | None, n_rows: int) -> np.ndarray:
     """The data of a setting."""
-    X = pictures.random_patches(noisy, setting.patch_width, n_rows)
+    _, picture = pictures.read_picture(image)
+    X = pictures.random_patches(pictures.add_noise(picture), setting.patch_width, n_rows)
     return pictures.binary(X) if setting.binary else X
 
 
@@ -140,64 +143,76 @@ def warm_up(setting: Setting, X: np.ndarray, n_jobs: int) -> em.EMState:
     )[0]
 
 
-class Timed(NamedTuple):
-    """Iterations by number of threads."""
-
-    infos: dict[int, list[em.StepInfo]]
-    apart: dict[int, list[float]]  # seconds of as many runs of one thread each, side by side
-
-
-def copy_of(state: em.EMState) -> em.EMState:
-    """A state whose steps leave the other alone."""
-    return state._replace(states=state.states.copy(), log_joints=state.log_joints.copy())
-
-
-def time_apart(
-    setting: Setting, X: np.ndarray, state: em.EMState, n_runs: int, pool: ThreadPoolExecutor
-) -> float:
-    """Seconds of one iteration of `n_runs` runs of one thread each, all at the same time."""
-    runs = [copy_of(state) for _ in range(n_runs)]
-    started = time.perf_counter()
-    list(pool.map(lambda run: em.step(setting.model, X, run, setting.evolution), runs))
-    return time.perf_counter() - started
-
-
 def time_iterations(
     setting: Setting, X: np.ndarray, state: em.EMState, threads: list[int], repeats: int
-) -> tuple[em.EMState, Timed]:
+) -> tuple[em.EMState, dict[int, list[em.StepInfo]]]:
     """Iterations with each number of threads in turn, so that all meet the same other load."""
-    timed = Timed({n_jobs: [] for n_jobs in threads}, {n_jobs: [] for n_jobs in threads})
-    with ThreadPoolExecutor(max(threads)) as pool:
-        for _ in range(repeats):
-            for n_jobs in threads:
-                timed.apart[n_jobs].append(time_apart(setting, X, state, n_jobs, pool))
-                state, info = em.step(setting.model, X, state, setting.evolution, n_jobs=n_jobs)
-                timed.infos[n_jobs].append(info)
-    return state, timed
+    infos: dict[int, list[em.StepInfo]] = {n_jobs: [] for n_jobs in threads}
+    for _ in range(repeats):
+        for n_jobs in threads:
+            state, info = em.step(setting.model, X, state, setting.evolution, n_jobs=n_jobs)
+            infos[n_jobs].append(info._replace(params=None))
+    return state, infos
 
 
-def summarise(timed: Timed, n_jobs: int) -> dict[str, float]:
+def summarise(infos: dict[int, list[em.StepInfo]], n_jobs: int) -> dict[str, float]:
     """Figures of the iterations with one number of threads."""
-    infos = timed.infos[n_jobs]
-    seconds = [info.seconds for info in infos]
-    costs = [1e6 * info.seconds * n_jobs / info.states_evaluated for info in infos]
+    seconds = [info.seconds for info in infos[n_jobs]]
+    costs = [1e6 * info.seconds * n_jobs / info.states_evaluated for info in infos[n_jobs]]
+    reference = [info.seconds for info in infos[min(infos)]]
+    rounds = [before / now for before, now in zip(reference, seconds, strict=True)]
     return {
         "seconds_best": min(seconds),
         "seconds_median": statistics.median(seconds),
         "us_core_best": min(costs),
         "us_core_median": statistics.median(costs),
-        **speed_ups(
-            "speed_up", {n: [i.seconds for i in timed.infos[n]] for n in timed.infos}, n_jobs
-        ),
-        **speed_ups("machine", {n: [s / n for s in timed.apart[n]] for n in timed.apart}, n_jobs),
+        "speed_up_best": min(reference) / min(seconds),
+        "speed_up_median": statistics.median(rounds),
     }
 
 
-def speed_ups(name: str, seconds: dict[int, list[float]], n_jobs: int) -> dict[str, float]:
-    """How much faster than with the fewest threads: by the best times, and the median of rounds."""
-    reference, own = seconds[min(seconds)], seconds[n_jobs]
-    rounds = [before / now for before, now in zip(reference, own, strict=True)]
-    return {f"{name}_best": min(reference) / min(own), f"{name}_median": statistics.median(rounds)}
+def run_beside(
+    name: str, image: Path | None, n_rows: int, repeats: int, number: int, together: Any, out: Any
+) -> None:
+    """One of several processes: iterations of one thread, first of one process, then of all."""
+    setting = SETTINGS[name]
+    X = make_rows(setting, image, n_rows)
+    state = warm_up(setting, X, 1)
+    seconds: tuple[list[float], list[float]] = [], []
+    for all_run in (False, True):
+        for _ in range(repeats):
+            together.wait()
+            if all_run or number == 0:
+                state, info = em.step(setting.model, X, state, setting.evolution)
+                seconds[all_run].append(info.seconds)
+    out.put((number, seconds))
+
+
+def measure_machine(
+    name: str, image: Path | None, n_rows: int, repeats: int, n_processes: int
+) -> dict[str, float]:
+    """How many times as much as one process do several get done that share nothing."""
+    fresh = multiprocessing.get_context("spawn")
+    together, out = fresh.Barrier(n_processes), fresh.Queue()
+    arguments = (name, image, n_rows // n_processes, repeats)
+    processes = [
+        fresh.Process(target=run_beside, args=(*arguments, number, together, out))
+        for number in range(n_processes)
+    ]
+    for process in processes:
+        process.start()
+    seconds = dict(out.get() for _ in processes)
+    for process in processes:
+        process.join()
+    alone = seconds[0][False]
+    beside = [
+        statistics.mean(times)
+        for times in zip(*(own[True] for own in seconds.values()), strict=True)
+    ]
+    return {
+        "best": n_processes * min(alone) / min(beside),
+        "median": n_processes * statistics.median(alone) / statistics.median(beside),
+    }
 
 
 # --------------------------------------------------------------------------------- plain NumPy
@@ -276,27 +291,59 @@ def compare_with_plain(setting: Setting, X: np.ndarray, state: em.EMState) -> fl
         return time_plain(setting, X[first], few, len(X))
 
 
-def measure_setting(
-    setting: Setting, noisy: np.ndarray, n_rows: int, threads: list[int], repeats: int
-) -> dict[str, Any]:
-    """All figures of one setting."""
-    X = make_rows(setting, noisy, n_rows)
+class Measured(NamedTuple):
+    """What one process found."""
+
+    n_rows: int
+    infos: dict[int, list[em.StepInfo]]
+    active_latents: float
+    plain_us_core: float
+
+
+def measure_in_this_process(
+    name: str, image: Path | None, n_rows: int, threads: list[int], repeats: int
+) -> Measured:
+    """Timed iterations of one setting."""
+    setting = SETTINGS[name]
+    X = make_rows(setting, image, n_rows)
     state = warm_up(setting, X, max(threads))
-    state, timed = time_iterations(setting, X, state, threads, repeats)
-    by_threads = {n_jobs: summarise(timed, n_jobs) for n_jobs in threads}
-    plain = compare_with_plain(setting, X, state)
+    state, infos = time_iterations(setting, X, state, threads, repeats)
+    active = float(np.bitwise_count(state.states).sum(-1).mean())
+    return Measured(len(X), infos, active, compare_with_plain(setting, X, state))
+
+
+def measure_setting(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """All figures of one setting."""
+    threads, image, n_rows = arguments.threads, arguments.image, arguments.rows
+    fresh = multiprocessing.get_context("spawn")
+    runs: list[Measured] = []
+    for _ in range(arguments.processes):
+        with ProcessPoolExecutor(1, mp_context=fresh) as pool:
+            task = pool.submit(
+                measure_in_this_process, name, image, n_rows, threads, arguments.repeats
+            )
+            runs.append(task.result())
+    infos = {n_jobs: [info for run in runs for info in run.infos[n_jobs]] for n_jobs in threads}
+    by_threads = {n_jobs: summarise(infos, n_jobs) for n_jobs in threads}
+    plain = min(run.plain_us_core for run in runs)
+    setting = SETTINGS[name]
     return {
         "model": type(setting.model).__name__,
         "options": vars(setting.model),
-        "rows": len(X),
-        "n_features": X.shape[1],
+        "rows": runs[-1].n_rows,
+        "n_features": setting.patch_width**2,
         "n_latents": setting.n_latents,
         "n_states": setting.n_states,
         "evolution": setting.evolution._asdict(),
         "target_us_core": setting.target,
-        "active_latents": float(np.bitwise_count(state.states).sum(-1).mean()),
-        "states_evaluated_per_row": timed.infos[threads[0]][-1].states_evaluated / len(X),
+        "active_latents": runs[-1].active_latents,
+        "states_evaluated_per_row": infos[threads[0]][-1].states_evaluated / runs[-1].n_rows,
         "threads": by_threads,
+        "speed_ups_by_process": [
+            {n_jobs: summarise(run.infos, n_jobs)["speed_up_best"] for n_jobs in threads}
+            for run in runs
+        ],
+        "machine": measure_machine(name, image, n_rows, arguments.repeats, max(threads)),
         "plain_us_core": plain,
         "plain_ratio": plain / by_threads[min(threads)]["us_core_best"],
     }
@@ -353,7 +400,8 @@ def setting_lines(name: str, figures: dict[str, Any]) -> list[list[str]]:
         line = [name, str(n_jobs)]
         line += [f"{some['seconds_best']:.3f}", f"{some['seconds_median']:.3f}"]
         line += [f"{some['speed_up_best']:.2f}", f"{some['speed_up_median']:.2f}"]
-        line += [f"{some['machine_best']:.2f}", f"{some['machine_median']:.2f}"]
+        machine = figures["machine"] if n_jobs == max(figures["threads"]) else {}
+        line += [f"{machine[kind]:.2f}" if machine else "" for kind in ("best", "median")]
         line += [f"{some['us_core_best']:.3f}", f"{some['us_core_median']:.3f}"]
         line += [f"{figures['target_us_core']:.2f}"]
         line += [verdict(some["us_core_best"], figures["target_us_core"])]
@@ -400,7 +448,7 @@ def print_report(report: dict[str, Any]) -> None:
         print("\n" + aligned(lines))
         print("\nBest of the timed iterations; speed-up and ratio against the fewest threads,")
         print("its median that of iterations which follow each other.")
-        print("machine: speed-up of as many runs of one thread each, side by side.")
+        print("machine: how much more as many processes of one thread get done than one.")
         print("active: latents per kept state; plain NumPy in µs×core per state, one thread.")
     lines = process_lines(report)
     if lines:
@@ -430,7 +478,10 @@ def parse_arguments() -> argparse.Namespace:
         "--rows", type=int, default=20_000, help="patches (%(default)s); twice as many for memory"
     )
     parser.add_argument(
-        "--repeats", type=int, default=9, help="timed iterations per number of threads"
+        "--repeats", type=int, default=9, help="timed iterations of each (%(default)s)"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=3, help="new processes that measure (%(default)s)"
     )
     parser.add_argument("--image", type=Path, help="picture to cut patches from")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
@@ -440,21 +491,19 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything that was asked for."""
-    name, picture = pictures.read_picture(arguments.image)
-    noisy = pictures.add_noise(picture)
+    name, _ = pictures.read_picture(arguments.image)
     report: dict[str, Any] = {
         "versions": {package: version(package) for package in ("evoem", "numpy", "numba")},
         "machine": {"cpu": cpu_model(), "cores": os.cpu_count()},
         "picture": name,
         "repeats": arguments.repeats,
+        "processes": arguments.processes,
         "settings": {},
     }
     report["versions"]["python"] = platform.python_version()
-    for name, setting in SETTINGS.items():
+    for name in SETTINGS:
         if name in arguments.only:
-            report["settings"][name] = measure_setting(
-                setting, noisy, arguments.rows, arguments.threads, arguments.repeats
-            )
+            report["settings"][name] = measure_setting(name, arguments)
     if "start-up" in arguments.only:
         report["start-up"] = {**measure_start_up(), "targets": START_UP_TARGETS}
     if "memory" in arguments.only:

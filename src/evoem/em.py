@@ -294,6 +294,7 @@ def _e_step(
     params = state.params
     derived = model.prepare(params, data.X.dtype)
     n_states = state.states.shape[1]
+    own = streams.start(state.seed, state.iteration, state.rows[part])
 
     def work(block: slice) -> _PartResult:
         stats = model.empty_statistics(params)
@@ -307,7 +308,7 @@ def _e_step(
                     derived,
                     rows,
                     evolution,
-                    streams.start(state.seed, state.iteration, state.rows[chunk]),
+                    own[chunk.start - part.start : chunk.stop - part.start],
                     kept,
                     log_joints,
                     state.current,
