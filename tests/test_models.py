@@ -7,6 +7,7 @@ from problems import MODELS, make_problem, random_covariance, seen
 
 from evoem import em, states
 from evoem.evolution import Genomes
+from evoem.models import SpikeSlabModel
 from evoem.models.base import Posterior
 from evoem.models.triangles import unpack
 
@@ -167,6 +168,28 @@ def test_linear_statistics_are_sums_of_exact_moments(name, missing):
     assert float(sums.data_square) == pytest.approx(square, rel=1e-9)
     assert float(sums.n_observed) == seen(problem).sum()
     assert float(sums.n_rows) == len(problem.X)
+
+
+@pytest.mark.parametrize("updates", ["monotone", "printed"])
+@pytest.mark.parametrize("slab", ["diagonal", "full"])
+@pytest.mark.parametrize("share_active", [0.02, 0.5, 1.0])
+def test_complete_rows_are_summed_as_by_their_moments(slab, updates, share_active):
+    model = SpikeSlabModel(slab=slab, updates=updates)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9, 6))
+    params = em.init(model, X, n_latents=70, n_states=2).params
+    posterior = Posterior(
+        states.pack(rng.random((9, 20, 70)) < share_active), rng.dirichlet(np.ones(20), 9)
+    )
+    derived = model.prepare(params, X.dtype)
+    found = []
+    for observed in (None, np.ones(X.shape, np.bool_)):  # with a mask moments are made first
+        stats = model.empty_statistics(params)
+        rows = model.prepare_rows(derived, X, observed)
+        model.accumulate(stats, params, derived, rows, posterior)
+        found.append([*stats.linear, stats.pairs, stats.pull])
+    for fast, slow in zip(*found, strict=True):
+        np.testing.assert_allclose(fast, slow, rtol=1e-10, atol=1e-9)
 
 
 def test_full_slab_statistics_are_the_gradients_of_the_expected_log_prior():

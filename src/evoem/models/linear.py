@@ -375,10 +375,15 @@ def accumulate(stats: LinearStats, moments: Moments, rows: Rows, W: Any, printed
     scalars = np.zeros(2)
     sums = stats.activation, stats.first, stats.second, stats.cross, stats.outer, scalars
     _accumulate(*moments, rows.complete, rows.X, rows.observed, W, printed, sums)
-    stats.n_rows[...] += len(rows.X)
-    stats.n_observed[...] += scalars[0]
-    stats.data_square[...] += scalars[1]
-    stats.floor[...] += NOISE_FLOORS[rows.X.dtype] * scalars[1]
+    count(stats, rows.X, *scalars)
+
+
+def count(stats: LinearStats, X: NDArray[np.floating], n_observed: float, square: float) -> None:
+    """Add rows, of which so many entries were observed, with their expected sum of squares."""
+    stats.n_rows[...] += len(X)
+    stats.n_observed[...] += n_observed
+    stats.data_square[...] += square
+    stats.floor[...] += NOISE_FLOORS[X.dtype] * square
 
 
 def empty_stats(W: NDArray[np.float64], printed: bool) -> LinearStats:

@@ -23,6 +23,7 @@ from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
 from evoem.models.slab_posterior import add_few, expect, solve, value_of_few
+from evoem.models.slab_sums import add_complete_rows, add_slab_terms
 from evoem.models.slab_update import (
     SpikeSlabParams,
     SpikeSlabStats,
@@ -187,15 +188,8 @@ def _moments(
                         second[line + places[active[j]]] += value
                     else:
                         sum_second[h if j == i else start + active[j]] += value
-            if tables is not None:
-                for i in range(k * (len(pull) > 0)):  # `pull` is empty where no sums are wanted
-                    h = active[i]
-                    pull[h] += weight * eta[i]
-                    start = row_start(H, h)
-                    for j in range(i + 1):
-                        place = h if j == i else start + active[j]
-                        pairs[place, 0] += weight * (1.0 if printed else covariance[i * k + j])
-                        pairs[place, 1] += weight * Q[i * k + j]
+            if tables is not None and len(pull) > 0:  # it is empty where no sums are wanted
+                add_slab_terms(k, active, weight, eta, covariance, Q, printed, pairs, pull)
 
 
 @kernel
@@ -350,6 +344,34 @@ class SpikeSlabModel(LinearModel):
             *sums,
             self.printed,
         )
+
+    def accumulate(
+        self,
+        stats: SpikeSlabStats,
+        params: SpikeSlabParams,
+        derived: Derived,
+        rows: Rows,
+        posterior: Posterior,
+    ) -> None:
+        if rows.observed is not None:
+            super().accumulate(stats, params, derived, rows, posterior)
+            return
+        sums = stats.all_linear
+        add_complete_rows(
+            derived.products,
+            derived.shift,
+            derived.spread,
+            derived.tables,
+            rows.projections,
+            rows.X,
+            *posterior,
+            linear.negligible_weight(derived.scaled.dtype),
+            self.printed,
+            (sums.activation, sums.first, sums.second, sums.cross, sums.outer),
+            *stats[1:],
+        )
+        square = float(np.einsum("nd,nd->", rows.X, rows.X, dtype=np.float64))
+        linear.count(sums, rows.X, rows.X.size, square)
 
     def best_additions(
         self, derived: Derived, rows: Rows, genomes: Genomes, n_best: int
