@@ -30,7 +30,7 @@ def add_complete_rows(
     products, shift, spread, tables, projections, X, states, weights, negligible, printed,
     sums, pairs, pull,
 ):  # fmt: skip
-    """Add the moments of all rows to `sums` of linear models, and to those of a full slab."""
+    """Add the moments of all rows to the sums of linear models and of a full slab; gives Σ yᵀy."""
     sum_activation, sum_first, sum_second, cross, outer = sums
     n_rows, H = len(X), len(shift)
     active, itself = np.empty(H + 1, np.int64), np.arange(H)
@@ -40,14 +40,16 @@ def add_complete_rows(
     inverse, variances = np.empty(H), np.ones(H)
     R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
     t, precisions = np.empty(H), np.empty(H)
-    # Of one row, and of all of them: which latents were active, and ⟨c⟩ of these. A member stands in
-    # its place before it is known whether it is new: a branch on that could not be predicted.
+    # Of one row, and of all of them: which latents were active, and ⟨c⟩ of these. A member has its
+    # place before it is known whether it is new: a branch on that could not be predicted.
     activation, first = np.zeros(H), np.zeros(H)
     offsets = np.empty(n_rows + 1, np.int64)
     members, means = np.empty(n_rows * H + 1, np.int64), np.empty(n_rows * H)
-    total = 0
+    total, square = 0, 0.0
     for r in range(n_rows):
         offsets[r] = total
+        for d in range(X.shape[1]):
+            square += np.float64(X[r, d]) * np.float64(X[r, d])
         for m in range(states.shape[1]):
             weight = weights[r, m]
             if not weight > negligible:
@@ -100,3 +102,4 @@ def add_complete_rows(
     ends, next_place = np.empty(H + 1, np.int64), np.empty(H, np.int64)
     of_rows, of_means = np.empty(total, np.int64), np.empty(total)
     add_cross(offsets, members, means, X, ends, next_place, of_rows, of_means, cross)
+    return square

@@ -357,7 +357,7 @@ class SpikeSlabModel(LinearModel):
             super().accumulate(stats, params, derived, rows, posterior)
             return
         sums = stats.all_linear
-        add_complete_rows(
+        square = add_complete_rows(
             derived.products,
             derived.shift,
             derived.spread,
@@ -370,7 +370,6 @@ class SpikeSlabModel(LinearModel):
             (sums.activation, sums.first, sums.second, sums.cross, sums.outer),
             *stats[1:],
         )
-        square = float(np.einsum("nd,nd->", rows.X, rows.X, dtype=np.float64))
         linear.count(sums, rows.X, rows.X.size, square)
 
     def best_additions(
