@@ -131,9 +131,10 @@ def test_a_crew_is_kept_for_all_that_is_done_with_it():
 
 def test_a_crew_that_is_too_small_is_not_the_one_that_works():
     together = threading.Barrier(3, timeout=60)  # passed only if three wait at the same time
+    places = []
     with crew(2):
-        in_threads(lambda part: together.wait(), split(3, 1), 3)
-        in_threads(lambda part: None, split(3, 1), 2)
+        in_threads(lambda part: together.wait(), split(3, 1), 3, places.append)
+    assert sorted(places) == [0, 1, 2]
 
 
 def test_nothing_goes_on_behind_an_error_of_this_thread():
