@@ -1,5 +1,6 @@
 """Keeping the best states, weighing them, and the variational E-step, against slow twins."""
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -26,20 +27,20 @@ def pool_of(values, n_states):
     """A pool whose state m of a row is the integer m; rows hold as many as they have values."""
     n_rows, longest = len(values), max(map(len, values))
     numbers = np.tile(np.arange(longest, dtype=np.uint64)[:, None], (n_rows, 1, 1))
-    pool = Pool(numbers[:, :n_states], longest - n_states)
-    pool.admit(Genomes(numbers[:, n_states:], np.array([len(v) - n_states for v in values])))
+    pool = Pool(numbers[:, :n_states].copy(), longest - n_states)
+    pool.admit(Genomes(numbers[:, n_states:].copy(), np.array([len(v) - n_states for v in values])))
     for r, row in enumerate(values):
-        pool.log_joints[r, : len(row)] = row
+        pool.kept.log_joints[r] = row[:n_states]
+        pool.log_joints[r, : len(row) - n_states] = row[n_states:]
     return pool
 
 
 def keep_best(values, n_states):
     """Integers and values that are kept, and how many of them are new."""
     pool = pool_of(values, n_states)
-    states = pool.states[:, :n_states].copy()
     log_joints = np.full((len(values), n_states), np.nan)
-    replaced = posterior.keep_best(pool, states, log_joints)
-    return states[..., 0].tolist(), log_joints, replaced
+    replaced = posterior.keep_best(pool, log_joints)
+    return pool.kept.states[..., 0].tolist(), log_joints, replaced
 
 
 def best_by_sorting(row, n_states):
@@ -338,12 +339,22 @@ def test_enough_e_steps_find_the_best_states_there_are():
     np.testing.assert_allclose(np.sort(problem.log_joints), np.sort(exact)[:, -8:])
 
 
-def test_a_log_joint_that_is_not_a_number_is_refused_and_nothing_is_overwritten():
+@pytest.mark.parametrize(
+    ("kept_values", "bred_value", "latents"),
+    [([-1.0, np.nan], -1.0, [1]), ([-1.0, -2.0], np.inf, [0, 1])],
+)
+def test_a_log_joint_that_is_not_a_number_is_refused_and_nothing_is_overwritten(
+    kept_values, bred_value, latents
+):
     kept = np.array([[[1], [2]]], np.uint64)
-    pool = Pool(kept, 1)
-    pool.log_joints[:, :2] = [[-1.0, np.nan]]
-    states, log_joints = kept.copy(), np.array([[-3.0, -4.0]])
-    with pytest.raises(LogJointError, match=r"nan, for row 0 .* latents \[1\]"):
-        posterior.keep_best(pool, states, log_joints)
-    np.testing.assert_array_equal(states, kept)
+    pool = Pool(kept.copy(), 1)
+    pool.admit(Genomes(np.array([[[3]]], np.uint64), np.ones(1, np.int64)))
+    pool.kept.log_joints[:] = kept_values
+    pool.log_joints[:] = bred_value
+    log_joints = np.array([[-3.0, -4.0]])
+    with pytest.raises(
+        LogJointError, match=rf"(nan|inf), for row 0 .* latents {re.escape(str(latents))}"
+    ):
+        posterior.keep_best(pool, log_joints)
+    np.testing.assert_array_equal(pool.kept.states, kept)
     np.testing.assert_array_equal(log_joints, [[-3.0, -4.0]])

@@ -21,12 +21,12 @@ from evoem.states import (
     active_latents,
     clear,
     copy,
-    copy_and_hash,
     empty_tables,
     flip,
     flip_each,
     has,
     insert_if_new,
+    whole_population,
 )
 from evoem.streams import next_below, next_float
 
@@ -405,30 +405,46 @@ def breed(population: Population, evolution: Evolution, breeding: Breeding) -> G
 
 
 @kernel
-def _admit(children, counts, pool, tables, sizes):
+def _admit(kept, children, counts, first, bred, tables, sizes):
+    """Copy the children that are new; the first ones come with the kept states.
+
+    Returns whether these are all different.
+    """
+    n_kept = kept.shape[1]
     for r in range(children.shape[0]):
+        if first:
+            for m in range(n_kept):
+                if not insert_if_new(kept, r, m, kept, bred, m, tables):
+                    return False
         size = sizes[r]
         for c in range(counts[r]):
-            value = copy_and_hash(children, r, c, pool, r, size)
-            if insert_if_new(pool, r, size, value, tables):
+            if insert_if_new(children, r, c, kept, bred, n_kept + size, tables):
+                copy(children, r, c, bred, r, size)
                 size += 1
         sizes[r] = size
+    return True
 
 
 class Pool:
-    """The states a block of rows has seen in one E-step, each once: kept ones, then children."""
+    """The states a block of rows has seen in one E-step, each once: kept ones, then children.
 
-    def __init__(self, states: States, n_bred: int) -> None:
-        n_rows, n_states, n_words = states.shape
-        capacity = n_states + n_bred + 1  # a candidate stands in place while it is looked up
-        self.states = np.empty((n_rows, capacity, n_words), np.uint64)
-        self.log_joints = np.empty((n_rows, capacity))
+    Kept states stay where they are: what rows need while they are worked on is to be little.
+    """
+
+    def __init__(self, kept: States, n_bred: int) -> None:
+        n_rows, n_states, n_words = kept.shape
+        self.kept = whole_population(kept, np.empty((n_rows, n_states)))
+        self.states = np.empty((n_rows, n_bred, n_words), np.uint64)
+        self.log_joints = np.empty((n_rows, n_bred))
         self.sizes = np.zeros(n_rows, np.int64)
-        self._tables = empty_tables(n_rows, capacity)
-        self.admit(Genomes(states, np.full(n_rows, n_states)))
+        self._tables = empty_tables(n_rows, n_states + n_bred)
+        self._first = True
 
     def admit(self, children: Genomes) -> Population:
         """Add the children that are new; they are the next population."""
         starts = self.sizes.copy()
-        _admit(*children, self.states, self._tables, self.sizes)
+        kept = self.kept.states
+        if not _admit(kept, *children, self._first, self.states, self._tables, self.sizes):
+            raise ValueError("states must differ within each row; got some twice.")
+        self._first = False
         return Population(self.states, self.log_joints, starts, self.sizes.copy())

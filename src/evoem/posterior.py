@@ -13,7 +13,7 @@ from evoem.errors import LogJointError
 from evoem.evolution import Breeding, Evolution, Pool, breed
 from evoem.models.base import Model
 from evoem.ranking import kth_largest
-from evoem.states import Population, States, copy, unpack, whole_population
+from evoem.states import States, copy, unpack, whole_population
 
 # Rows are worked on a few at a time, so that what they need stays in the processor's cache.
 STATES_AT_ONCE = 120_000
@@ -33,57 +33,69 @@ def rows_at_once(n_states: int) -> int:
 
 
 @kernel
-def _keep_best(pool, pool_log_joints, sizes, states, log_joints):
-    """Keep the S best of each row's pool; the first S of a pool are the states kept so far.
+def _keep_best(kept_log_joints, bred, bred_log_joints, sizes, states, log_joints):
+    """Keep the S best of the states kept so far, which come first, and of those bred.
 
     Returns how many are new, or -1 - r if row r has a log-joint that is not a number.
     """
     n_states = states.shape[1]
-    scratch = np.empty(pool.shape[1])
+    scratch = np.empty(n_states + bred.shape[1])
     replaced = 0
     for r in range(states.shape[0]):
-        for m in range(sizes[r]):
-            scratch[m] = pool_log_joints[r, m]
+        for m in range(n_states):
+            scratch[m] = kept_log_joints[r, m]
+        for c in range(sizes[r]):
+            scratch[n_states + c] = bred_log_joints[r, c]
+        size = n_states + sizes[r]
+        for m in range(size):
             if not scratch[m] < np.inf:
                 return -1 - r
-        least = kth_largest(scratch, sizes[r], n_states)
+        least = kth_largest(scratch, size, n_states)
         ties = n_states  # how many of those as good as the last kept one stay: the older first
-        for m in range(sizes[r]):
-            ties -= pool_log_joints[r, m] > least
-        child_ties = ties
         for m in range(n_states):
-            child_ties -= pool_log_joints[r, m] == least
-        new = n_states
+            ties -= kept_log_joints[r, m] > least
+        for c in range(sizes[r]):
+            ties -= bred_log_joints[r, c] > least
+        bred_ties = ties
         for m in range(n_states):
-            if pool_log_joints[r, m] > least:
-                log_joints[r, m] = pool_log_joints[r, m]
-                continue
-            if pool_log_joints[r, m] == least and ties > 0:
-                ties -= 1
-                log_joints[r, m] = pool_log_joints[r, m]
+            bred_ties -= kept_log_joints[r, m] == least
+        new = 0
+        for m in range(n_states):
+            value = kept_log_joints[r, m]
+            if value > least or (value == least and ties > 0):
+                ties -= value == least
+                log_joints[r, m] = value
                 continue
             # eq. 5: a state gives way to one of higher joint probability. Exactly as many children
-            # rise as kept states fall, so `new` stays within the pool.
-            while pool_log_joints[r, new] < least or (
-                pool_log_joints[r, new] == least and child_ties <= 0
+            # rise as kept states fall, so `new` stays within those bred.
+            while bred_log_joints[r, new] < least or (
+                bred_log_joints[r, new] == least and bred_ties <= 0
             ):
                 new += 1
-            child_ties -= pool_log_joints[r, new] == least
-            copy(pool, r, new, states, r, m)
-            log_joints[r, m] = pool_log_joints[r, new]
+            bred_ties -= bred_log_joints[r, new] == least
+            copy(bred, r, new, states, r, m)
+            log_joints[r, m] = bred_log_joints[r, new]
             new += 1
             replaced += 1
     return replaced
 
 
-def keep_best(pool: Pool, states: States, log_joints: NDArray[np.float64]) -> int:
-    """Write the best of each row's pool over `states` and `log_joints`; how many are new."""
-    replaced = int(_keep_best(pool.states, pool.log_joints, pool.sizes, states, log_joints))
+def keep_best(pool: Pool, log_joints: NDArray[np.float64]) -> int:
+    """Write the best of each row's pool over the kept states, and theirs over `log_joints`.
+
+    How many are new.
+    """
+    states, kept_log_joints, _, _ = pool.kept
+    replaced = int(
+        _keep_best(kept_log_joints, pool.states, pool.log_joints, pool.sizes, states, log_joints)
+    )
     if replaced < 0:
         row = -1 - replaced
-        values = pool.log_joints[row, : pool.sizes[row]]
+        bred = slice(pool.sizes[row])
+        values = np.concatenate([kept_log_joints[row], pool.log_joints[row, bred]])
         wrong = int(np.flatnonzero(~(values < np.inf))[0])
-        active = np.flatnonzero(unpack(pool.states[row, wrong], 64 * pool.states.shape[2]))
+        state = np.concatenate([states[row], pool.states[row, bred]])[wrong]
+        active = np.flatnonzero(unpack(state, 64 * len(state)))
         raise LogJointError(
             f"log_joints must be finite or -inf; got {values[wrong]}", row, active.tolist()
         )
@@ -148,11 +160,9 @@ def improve(
         log_joints[:] = evaluate(model, derived, rows, states)
         return Improvement(log_joints.size, 0)
     pool = Pool(states, evolution.n_bred)
-    if (pool.sizes < states.shape[1]).any():
-        raise ValueError("states must differ within each row; got some twice.")
-    population = Population(pool.states, pool.log_joints, np.zeros_like(pool.sizes), pool.sizes)
+    population = pool.kept
     if current:
-        pool.log_joints[:, : states.shape[1]] = log_joints
+        population.log_joints[:] = log_joints
     else:
         model.log_joints(derived, rows, population)
     constants = np.empty(len(states))
@@ -168,6 +178,6 @@ def improve(
     for _ in range(evolution.n_generations):
         population = pool.admit(breed(population, evolution, breeding))
         model.log_joints(derived, rows, population)
-    replaced = keep_best(pool, states, log_joints)
-    known = log_joints.size if current else 0
-    return Improvement(int(pool.sizes.sum()) - known, replaced)
+    replaced = keep_best(pool, log_joints)
+    unknown = 0 if current else log_joints.size
+    return Improvement(unknown + int(pool.sizes.sum()), replaced)

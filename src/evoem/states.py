@@ -109,24 +109,22 @@ def clear(states, r, m):
 
 
 @inlined
-def copy_and_hash(source, r, m, target, s, n):
-    """Copy the state `source[r, m]` to `target[s, n]`; its hash, best in the upper half.
+def hash_of(states, r, m):
+    """The hash of `states[r, m]`, best in the upper half.
 
-    The hash is a sum of products, which run in parallel, mixed once.
+    A sum of products, which run in parallel, mixed once.
     """
     value = np.uint64(0)
-    for i in range(source.shape[2]):
-        word = source[r, m, i]
-        target[s, n, i] = word
-        value += word * _MULTIPLIERS[i & 63]
+    for i in range(states.shape[2]):
+        value += states[r, m, i] * _MULTIPLIERS[i & 63]
     return (value ^ (value >> np.uint64(32))) * _MULTIPLIERS[0]
 
 
 @inlined
-def equal(states, r, m, n):
-    """Whether `states[r, m]` and `states[r, n]` are the same."""
+def equal(states, r, m, others, n):
+    """Whether `states[r, m]` and `others[r, n]` are the same."""
     for i in range(states.shape[2]):
-        if states[r, m, i] != states[r, n, i]:
+        if states[r, m, i] != others[r, n, i]:
             return False
     return True
 
@@ -188,24 +186,30 @@ def empty_tables(n_rows: int, capacity: int) -> NDArray[np.unsignedinteger]:
 
 
 @inlined
-def insert_if_new(pool, r, size, value, tables):
-    """Take the state at `pool[r, size]`, of hash `value`, into the set before it, unless known.
+def insert_if_new(states, r, m, kept, bred, number, tables):
+    """Take `states[r, m]` as this `number` into the set of row r, unless it is known.
 
-    The lower half of a slot of `tables[r]` is a position in the pool plus one, zero if it is free;
-    the upper half is a part of the hash. Where that is equal the states themselves are compared.
+    States are numbered through `kept[r]`, then `bred[r]`. The lower half of a slot of `tables[r]`
+    is a number plus one, zero if the slot is free; the upper half is a part of the hash. Where that
+    is equal the states themselves are compared.
     """
+    value = hash_of(states, r, m)
     half = np.uint64(4 * tables.itemsize)
     last = np.uint64(tables.shape[1] - 1)
     slot = (value >> np.uint64(32)) & last
     part = value >> (np.uint64(64) - half)
+    n_kept = kept.shape[1]
     while tables[r, slot] != 0:
         entry = np.uint64(tables[r, slot])
         if entry >> half == part:
             known = np.int64(entry & ((ONE << half) - ONE)) - 1
-            if equal(pool, r, known, size):
+            if known < n_kept:
+                if equal(states, r, m, kept, known):
+                    return False
+            elif equal(states, r, m, bred, known - n_kept):
                 return False
         slot = (slot + ONE) & last
-    tables[r, slot] = (part << half) | np.uint64(size + 1)
+    tables[r, slot] = (part << half) | np.uint64(number + 1)
     return True
 
 
@@ -227,8 +231,8 @@ def flip_each(states, r, m, n_latents, probability, streams, row):
 
 @kernel
 def _draw_distinct(n_latents, tables, streams, out):
-    pool = np.empty((1, *out.shape[1:]), np.uint64)
-    state = np.empty((1, 1, out.shape[2]), np.uint64)
+    nothing = np.empty((1, 0, out.shape[2]), np.uint64)
+    drawn = np.empty((1, *out.shape[1:]), np.uint64)
     for n in range(out.shape[0]):
         tables[:] = 0
         for m in range(out.shape[1]):
@@ -236,19 +240,18 @@ def _draw_distinct(n_latents, tables, streams, out):
             new = False
             while not new:
                 if rejected <= 2 * PATIENCE:
-                    clear(state, 0, 0)
+                    clear(drawn, 0, m)
                 if rejected < PATIENCE:
-                    flip_each(state, 0, 0, n_latents, 1.0 / n_latents, streams, n)  # section 3.2
+                    flip_each(drawn, 0, m, n_latents, 1.0 / n_latents, streams, n)  # section 3.2
                 elif rejected <= 2 * PATIENCE:
                     for h in range(n_latents):
                         if next_word(streams, n) & ONE:
-                            flip(state, 0, 0, h)
+                            flip(drawn, 0, m, h)
                 else:  # nearly all states are taken: walk on until a free one is met
-                    flip(state, 0, 0, next_below(streams, n, n_latents))
-                value = copy_and_hash(state, 0, 0, pool, 0, m)
-                new = insert_if_new(pool, 0, m, value, tables)
+                    flip(drawn, 0, m, next_below(streams, n, n_latents))
+                new = insert_if_new(drawn, 0, m, nothing, drawn, m, tables)
                 rejected += 1
-            copy(pool, 0, m, out, n, m)
+            copy(drawn, 0, m, out, n, m)
 
 
 def draw_distinct(n_latents: int, n_states: int, streams: NDArray[np.uint64], out: States) -> None:

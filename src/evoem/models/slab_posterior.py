@@ -296,7 +296,10 @@ def value_of_few(k, products, shift, active, eta):
 @inlined_in_order
 def add_few(k, products, shift, spread, active, eta, weight, places, activation, first, second):
     """Add the weighted moments of a state, see `expect`: to those of the latents' `places`, and
-    second moments to sums over pairs, see `triangles`."""
+    squares to sums over pairs, see `triangles`.
+
+    Gives place and amount of what is yet to be added to these: the pair's, or nothing to a latent.
+    """
     inverse, slope, other_inverse, v, other_v = solve_few(k, products, shift, active, eta)
     other = other_v * other_inverse
     u = v * inverse - slope * other
@@ -305,11 +308,12 @@ def add_few(k, products, shift, spread, active, eta, weight, places, activation,
     first[places[h]] += weight * u * scale  # eq. 46
     variance = inverse + slope * slope * other_inverse
     second[h] += weight * (variance + u * u) * scale * scale  # eq. 47
-    if k == 2:
-        g, other_scale = active[1], spread[active[1]]
-        activation[places[g]] += weight
-        first[places[g]] += weight * other * other_scale
-        second[g] += weight * (other_inverse + other * other) * other_scale * other_scale
-        covariance = -slope * other_inverse
-        pair = row_start(len(shift), g) + h
-        second[pair] += weight * (covariance + u * other) * scale * other_scale
+    if k == 1:
+        return h, 0.0
+    g, other_scale = active[1], spread[active[1]]
+    activation[places[g]] += weight
+    first[places[g]] += weight * other * other_scale
+    second[g] += weight * (other_inverse + other * other) * other_scale * other_scale
+    covariance = -slope * other_inverse
+    amount = weight * (covariance + u * other) * scale * other_scale
+    return row_start(len(shift), g) + h, amount

@@ -1,6 +1,9 @@
 """Statistics of spike-and-slab coding of rows in which nothing is missing.
 
 Moments of single rows are not wanted then, so states are added up as they are met, in one kernel.
+Sums over pairs are larger than a core's own cache, and states meet them at random: what belongs to
+them is first listed, then added in a loop that does nothing else, in which the processor waits for
+many of them at once. Else two threads would slow each other down.
 """
 
 import numpy as np
@@ -11,18 +14,19 @@ from evoem.models.slab_posterior import add_few, expect, solve
 from evoem.models.triangles import row_start
 from evoem.states import active_latents
 
+LISTED = 512  # amounts, after which they are added; more if one state has more
+
 
 @inlined
-def add_slab_terms(k, active, weight, eta, covariance, Q, printed, pairs, pull):
-    """Add the terms of the gradients of a full Ψ and of μ, see `slab_posterior.expect`."""
-    for i in range(k):
-        h = active[i]
-        pull[h] += weight * eta[i]
-        start = row_start(len(pull), h)
-        for j in range(i + 1):
-            place = h if j == i else start + active[j]
-            pairs[place, 0] += weight * (1.0 if printed else covariance[i * k + j])
-            pairs[place, 1] += weight * Q[i * k + j]
+def _add_listed(places, amounts, n, second, pairs):
+    """Add what is listed for pairs of latents, of a full slab or of second moments alone."""
+    if len(pairs) > 0:
+        for i in range(n):
+            for term in range(3):
+                pairs[places[i], term] += amounts[i, term]
+    else:
+        for i in range(n):
+            second[places[i]] += amounts[i, 2]
 
 
 @kernel
@@ -30,7 +34,10 @@ def add_complete_rows(
     products, shift, spread, tables, projections, X, states, weights, negligible, printed,
     sums, pairs, pull,
 ):  # fmt: skip
-    """Add the moments of all rows to the sums of linear models and of a full slab; gives Σ yᵀy."""
+    """Add the moments of all rows to the sums of linear models and of a full slab; gives Σ yᵀy.
+
+    With a full slab the second moments are those in `pairs`.
+    """
     sum_activation, sum_first, sum_second, cross, outer = sums
     n_rows, H = len(X), len(shift)
     active, itself = np.empty(H + 1, np.int64), np.arange(H)
@@ -40,6 +47,7 @@ def add_complete_rows(
     inverse, variances = np.empty(H), np.ones(H)
     R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
     t, precisions = np.empty(H), np.empty(H)
+    places, amounts, listed = np.empty(LISTED, np.int64), np.empty((LISTED, 3)), 0
     # Of one row, and of all of them: which latents were active, and ⟨c⟩ of these. A member has its
     # place before it is known whether it is new: a branch on that could not be predicted.
     activation, first = np.zeros(H), np.zeros(H)
@@ -59,16 +67,22 @@ def add_complete_rows(
                 eta[i] = projections[r, active[i]]
                 members[total] = active[i]
                 total += activation[active[i]] == 0.0  # met for the first time
-            if tables is None and 0 < k < 3:
-                add_few(
-                    k, products, shift, spread, active, eta, weight, itself, activation, first,
-                    sum_second,
-                )  # fmt: skip
-                continue
             if k > room:
                 room = min(2 * k, H)
                 local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
                 R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
+            if listed + k * k > len(places):
+                _add_listed(places, amounts, listed, sum_second, pairs)
+                listed = 0
+                if k * k > len(places):
+                    places, amounts = np.empty(room**2, np.int64), np.empty((room**2, 3))
+            if tables is None and 0 < k < 3:
+                places[listed], amounts[listed, 2] = add_few(
+                    k, products, shift, spread, active, eta, weight, itself, activation, first,
+                    sum_second,
+                )  # fmt: skip
+                listed += k - 1
+                continue
             solve(
                 k, products, shift, tables, active, True, local, covariance, eta, R, t,
                 variances, precisions, L, inverse, v,
@@ -82,10 +96,15 @@ def add_complete_rows(
                 activation[h] += weight
                 first[h] += weight * u[i]  # eq. 46
                 start = row_start(H, h)
-                for j in range(i + 1):  # eq. 47
-                    sum_second[h if j == i else start + active[j]] += weight * local[i * k + j]
-            if tables is not None:
-                add_slab_terms(k, active, weight, eta, covariance, Q, printed, pairs, pull)
+                for j in range(i + 1):
+                    places[listed] = h if j == i else start + active[j]
+                    amounts[listed, 2] = weight * local[i * k + j]  # eq. 47
+                    if tables is not None:  # the gradient of Ψ, see `slab_posterior.expect`
+                        amounts[listed, 0] = weight * (1.0 if printed else covariance[i * k + j])
+                        amounts[listed, 1] = weight * Q[i * k + j]
+                    listed += 1
+                if tables is not None:
+                    pull[h] += weight * eta[i]
         for i in range(offsets[r], total):
             h = members[i]
             means[i] = first[h]
@@ -98,6 +117,7 @@ def add_complete_rows(
                 outer[h] += means[i] * means[i]
             activation[h] = 0.0
             first[h] = 0.0
+    _add_listed(places, amounts, listed, sum_second, pairs)
     offsets[n_rows] = total
     ends, next_place = np.empty(H + 1, np.int64), np.empty(H, np.int64)
     of_rows, of_means = np.empty(total, np.int64), np.empty(total)

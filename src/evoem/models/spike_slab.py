@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import linalg
 
-from evoem.compile import kernel
+from evoem.compile import inlined, kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
 from evoem.models.slab_posterior import add_few, expect, solve, value_of_few
-from evoem.models.slab_sums import add_complete_rows, add_slab_terms
+from evoem.models.slab_sums import add_complete_rows
 from evoem.models.slab_update import (
     SpikeSlabParams,
     SpikeSlabStats,
@@ -116,6 +116,19 @@ def _log_joints(
             )  # fmt: skip
 
 
+@inlined
+def _add_slab_terms(k, active, weight, eta, covariance, Q, printed, pairs, pull):
+    """Add the terms of the gradients of a full Ψ and of μ, see `slab_posterior.expect`."""
+    for i in range(k):
+        h = active[i]
+        pull[h] += weight * eta[i]
+        start = row_start(len(pull), h)
+        for j in range(i + 1):
+            place = h if j == i else start + active[j]
+            pairs[place, 0] += weight * (1.0 if printed else covariance[i * k + j])
+            pairs[place, 1] += weight * Q[i * k + j]
+
+
 @kernel
 def _moments(
     V, products, shift, spread, tables, projections, complete, observed,
@@ -160,10 +173,11 @@ def _moments(
                 eta[i] = projections[r, active[i]]
             complete_row = observed is None or complete[r]
             if tables is None and complete_row and not keep and 0 < k < 3:
-                add_few(
+                pair, amount = add_few(
                     k, products, shift, spread, active, eta, weight, places, activation, first,
                     sum_second,
                 )  # fmt: skip
+                sum_second[pair] += amount
                 continue
             if observed is not None and not complete_row:
                 n_met = linear.fill_observed_gram(
@@ -189,7 +203,7 @@ def _moments(
                     else:
                         sum_second[h if j == i else start + active[j]] += value
             if tables is not None and len(pull) > 0:  # it is empty where no sums are wanted
-                add_slab_terms(k, active, weight, eta, covariance, Q, printed, pairs, pull)
+                _add_slab_terms(k, active, weight, eta, covariance, Q, printed, pairs, pull)
 
 
 @kernel
