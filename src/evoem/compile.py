@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 
 # Numba makes the attributes of its configuration at run time, where type checkers do not see them.
 config: Any = numba.config
@@ -30,6 +31,9 @@ OPTIONS: dict[str, Any] = {
     "fastmath": FAST_MATH,
     "no_cfunc_wrapper": True,  # nothing calls kernels from C; compiles faster
 }
+# A helper is compiled once more for every literal that it is called with; these are none.
+ZERO = np.int64(0)
+YES = np.bool_(True)
 
 
 def sources_digest() -> str:
@@ -126,16 +130,18 @@ def inlined_in_order(function: Callable[..., Any]) -> Any:
 def unrolled(function: Callable[..., Any]) -> Any:
     """The same for a `function(k, ...)` whose loops are over the k active latents of a state.
 
-    Most states have few, and code for a known k has no loops left.
+    Most states have few, and code for a known k has no loops left. One more argument comes second,
+    `few`: None if states of one or two latents are dealt with elsewhere.
     """
     body = inlined_in_order(function)
 
     @inlined
-    def by_size(k, *rest):
-        if k == 1:
-            return body(1, *rest)
-        if k == 2:
-            return body(2, *rest)
+    def by_size(k, few, *rest):
+        if few is not None:
+            if k == 1:
+                return body(1, *rest)
+            if k == 2:
+                return body(2, *rest)
         if k == 3:
             return body(3, *rest)
         return body(k, *rest)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import inlined, kernel
+from evoem.compile import ZERO, inlined, kernel
 from evoem.ranking import NONE, kth_largest
 from evoem.states import (
     ONE,
@@ -232,7 +232,7 @@ def select_best(population: Population, n_parents: int, breeding: Breeding) -> G
 @kernel
 def _cross_all_pairs(parents, n_parents, n_latents, streams, out, counts):
     for r in range(parents.shape[0]):
-        c = 0
+        c = ZERO
         for i in range(n_parents[r]):
             for j in range(i):
                 cut = 1 + next_below(streams, r, n_latents - 1)  # the first `cut` bits stay
@@ -262,15 +262,15 @@ def cross_all_pairs(parents: Genomes, breeding: Breeding) -> Genomes:
 def _flip_uniformly(parents, n_parents, n_children, n_latents, streams, out, counts):
     flipped = np.empty((1, 1, parents.shape[2]), np.uint64)
     for r in range(parents.shape[0]):
-        c = 0
+        c = ZERO
         for p in range(n_parents[r]):
-            clear(flipped, 0, 0)
+            clear(flipped, ZERO, ZERO)
             for last in range(n_latents - n_children, n_latents):
                 # Floyd's algorithm: every set of n_children different bits is equally likely.
                 h = next_below(streams, r, last + 1)
-                if has(flipped, 0, 0, h):
+                if has(flipped, ZERO, ZERO, h):
                     h = last
-                flip(flipped, 0, 0, h)
+                flip(flipped, ZERO, ZERO, h)
                 copy(parents, r, p, out, r, c)
                 flip(out, r, c, h)
                 c += 1
@@ -305,13 +305,13 @@ def _flip_sparsely(
     active = np.empty(n_latents + 1, np.int64)
     flipped = np.empty((1, 1, parents.shape[2]), np.uint64)
     for r in range(parents.shape[0]):
-        c = 0
+        c = ZERO
         for p in range(n_parents[r]):
             k = active_latents(parents, r, p, active)
             p0, p1 = sparse_flip_probabilities(k, n_latents, expected_active)
             for _ in range(n_children):
-                clear(flipped, 0, 0)
-                flip_each(flipped, 0, 0, n_latents, p0, streams, r)
+                clear(flipped, ZERO, ZERO)
+                flip_each(flipped, ZERO, ZERO, n_latents, p0, streams, r)
                 for w in range(parents.shape[2]):  # p_0 is for the inactive bits only
                     out[r, c, w] = parents[r, p, w] | flipped[0, 0, w]
                 for i in range(k):
@@ -340,7 +340,7 @@ def _flip_guided(parents, n_parents, n_children, n_latents, ranks, streams, out,
     active = np.empty(n_latents + 1, np.int64)
     best = np.empty(ranks.shape[2], np.int64)
     for r in range(parents.shape[0]):
-        c = 0
+        c = ZERO
         for p in range(n_parents[r]):
             k = active_latents(parents, r, p, active)
             left = 0

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import kernel
+from evoem.compile import ZERO, kernel
 from evoem.errors import LogJointError
 from evoem.evolution import Breeding, Evolution, Pool, breed
 from evoem.models.base import Model
@@ -59,7 +59,7 @@ def _keep_best(kept_log_joints, bred, bred_log_joints, sizes, states, log_joints
         bred_ties = ties
         for m in range(n_states):
             bred_ties -= kept_log_joints[r, m] == least
-        new = 0
+        new = ZERO
         for m in range(n_states):
             value = kept_log_joints[r, m]
             if value > least or (value == least and ties > 0):

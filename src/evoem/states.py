@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import inlined, kernel
+from evoem.compile import ZERO, inlined, kernel
 from evoem.streams import next_below, next_float, next_word
 
 States = NDArray[np.uint64]
@@ -134,14 +134,14 @@ def _pack(dense, out):
     for m in range(dense.shape[0]):
         for h in range(dense.shape[1]):
             if dense[m, h]:
-                flip(out, 0, m, h)
+                flip(out, ZERO, m, h)
 
 
 @kernel
 def _unpack(packed, out):
     for m in range(out.shape[0]):
         for h in range(out.shape[1]):
-            out[m, h] = has(packed, 0, m, h)
+            out[m, h] = has(packed, ZERO, m, h)
 
 
 def pack(dense: NDArray[np.bool_]) -> States:
@@ -240,18 +240,18 @@ def _draw_distinct(n_latents, tables, streams, out):
             new = False
             while not new:
                 if rejected <= 2 * PATIENCE:
-                    clear(drawn, 0, m)
+                    clear(drawn, ZERO, m)
                 if rejected < PATIENCE:
-                    flip_each(drawn, 0, m, n_latents, 1.0 / n_latents, streams, n)  # section 3.2
+                    flip_each(drawn, ZERO, m, n_latents, 1.0 / n_latents, streams, n)  # section 3.2
                 elif rejected <= 2 * PATIENCE:
                     for h in range(n_latents):
                         if next_word(streams, n) & ONE:
-                            flip(drawn, 0, m, h)
+                            flip(drawn, ZERO, m, h)
                 else:  # nearly all states are taken: walk on until a free one is met
-                    flip(drawn, 0, m, next_below(streams, n, n_latents))
-                new = insert_if_new(drawn, 0, m, nothing, drawn, m, tables)
+                    flip(drawn, ZERO, m, next_below(streams, n, n_latents))
+                new = insert_if_new(drawn, ZERO, m, nothing, drawn, m, tables)
                 rejected += 1
-            copy(drawn, 0, m, out, n, m)
+            copy(drawn, ZERO, m, out, n, m)
 
 
 def draw_distinct(n_latents: int, n_states: int, streams: NDArray[np.uint64], out: States) -> None:

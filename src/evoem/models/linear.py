@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from evoem.compile import inlined, kernel
+from evoem.compile import ZERO, inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
 from evoem.models.field import Sites
 from evoem.models.symmetric import factorise, solve
@@ -146,12 +146,12 @@ def _list_members(
     for r in range(n_rows):
         offsets[r] = total
         squares[r] = square
-        clear(union, 0, 0)
+        clear(union, ZERO, ZERO)
         for m in range(n_states):
             if weights[r, m] > negligible:
                 for w in range(width):
                     union[0, 0, w] |= states[r, m, w]
-        k = active_latents(union, 0, 0, active)
+        k = active_latents(union, ZERO, ZERO, active)
         for i in range(k):
             if groups is None:
                 members[total] = active[i]

@@ -8,7 +8,7 @@ many of them at once. Else two threads would slow each other down.
 
 import numpy as np
 
-from evoem.compile import inlined, kernel
+from evoem.compile import YES, ZERO, inlined, kernel
 from evoem.models.linear import add_cross
 from evoem.models.slab_posterior import add_few, expect, solve
 from evoem.models.triangles import row_start
@@ -40,14 +40,17 @@ def add_complete_rows(
     """
     sum_activation, sum_first, sum_second, cross, outer = sums
     n_rows, H = len(X), len(shift)
-    active, itself = np.empty(H + 1, np.int64), np.arange(H)
+    active, itself = np.empty(H + 1, np.int64), np.empty(H, np.int64)
+    for h in range(H):  # `arange` would take longer to compile
+        itself[h] = h
+    few = tables  # None if states of one or two latents need no system
     room = 16  # active latents there is room for; most states have few
     local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
     eta, v, u = np.empty(H), np.empty(H), np.empty(H)
     inverse, variances = np.empty(H), np.ones(H)
     R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
     t, precisions = np.empty(H), np.empty(H)
-    places, amounts, listed = np.empty(LISTED, np.int64), np.empty((LISTED, 3)), 0
+    places, amounts, listed = np.empty(LISTED, np.int64), np.empty((LISTED, 3)), ZERO
     # Of one row, and of all of them: which latents were active, and ⟨c⟩ of these. A member has its
     # place before it is known whether it is new: a branch on that could not be predicted.
     activation, first = np.zeros(H), np.zeros(H)
@@ -73,7 +76,7 @@ def add_complete_rows(
                 R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
             if listed + k * k > len(places):
                 _add_listed(places, amounts, listed, sum_second, pairs)
-                listed = 0
+                listed = ZERO
                 if k * k > len(places):
                     places, amounts = np.empty(room**2, np.int64), np.empty((room**2, 3))
             if tables is None and 0 < k < 3:
@@ -84,11 +87,11 @@ def add_complete_rows(
                 listed += k - 1
                 continue
             solve(
-                k, products, shift, tables, active, True, local, covariance, eta, R, t,
+                k, few, products, shift, tables, active, YES, local, covariance, eta, R, t,
                 variances, precisions, L, inverse, v,
             )  # fmt: skip
             expect(
-                k, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
+                k, few, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
                 L, inverse, v, N, u, Q,
             )  # fmt: skip
             for i in range(k):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import linalg
 
-from evoem.compile import inlined, kernel
+from evoem.compile import YES, ZERO, inlined, kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
@@ -84,7 +84,7 @@ def _log_joints(
     if observed is not None:
         slots = np.full(H, -1)
         members = np.empty(H, np.int64)
-        n_members = 0
+        n_members = ZERO
         known = np.empty(H * (H + 1) // 2)
         seen = np.empty(D, V.dtype)
     for r in range(states.shape[0]):
@@ -102,7 +102,7 @@ def _log_joints(
             for i in range(k):
                 value += bias[active[i]]
                 eta[i] = projections[r, active[i]]
-            complete_row = observed is None or complete[r]
+            complete_row = YES if observed is None else complete[r]
             if tables is None and complete_row and 0 < k < 3:
                 out[r, m] = value + value_of_few(k, products, shift, active, eta)
                 continue
@@ -111,7 +111,7 @@ def _log_joints(
                     V, seen, active, k, slots, members, n_members, known, local
                 )
             out[r, m] = value + solve(
-                k, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
+                k, YES, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
                 variances, precisions, L, inverse, v,
             )  # fmt: skip
 
@@ -147,7 +147,7 @@ def _moments(
     if observed is not None:
         slots = np.full(H, -1)
         met = np.empty(H, np.int64)
-        n_met = 0
+        n_met = ZERO
         known = np.empty(H * (H + 1) // 2)
         seen = np.empty(D, V.dtype)
     for r in range(states.shape[0]):
@@ -171,7 +171,7 @@ def _moments(
                 R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
             for i in range(k):
                 eta[i] = projections[r, active[i]]
-            complete_row = observed is None or complete[r]
+            complete_row = YES if observed is None else complete[r]
             if tables is None and complete_row and not keep and 0 < k < 3:
                 pair, amount = add_few(
                     k, products, shift, spread, active, eta, weight, places, activation, first,
@@ -184,11 +184,11 @@ def _moments(
                     V, seen, active, k, slots, met, n_met, known, local
                 )
             solve(
-                k, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
+                k, YES, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
                 variances, precisions, L, inverse, v,
             )  # fmt: skip
             expect(
-                k, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
+                k, YES, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
                 L, inverse, v, N, u, Q,
             )  # fmt: skip
             for i in range(k):
@@ -222,7 +222,7 @@ def _best_additions(
     if observed is not None:
         slots = np.full(H, -1)
         met = np.empty(H, np.int64)
-        n_met = 0
+        n_met = ZERO
         known = np.empty(H * (H + 1) // 2)
         seen = np.empty(D, V.dtype)
     for r in range(states.shape[0]):
@@ -238,17 +238,17 @@ def _best_additions(
                 R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
             for i in range(k):
                 eta[i] = projections[r, active[i]]
-            complete_row = observed is None or complete[r]
+            complete_row = YES if observed is None else complete[r]
             if observed is not None and not complete_row:
                 n_met = linear.fill_observed_gram(
                     V, seen, active, k, slots, met, n_met, known, local
                 )
             solve(
-                k, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
+                k, YES, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
                 variances, precisions, L, inverse, v,
             )  # fmt: skip
             expect(
-                k, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
+                k, YES, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
                 L, inverse, v, N, u, Q,
             )  # fmt: skip
             if tables is None:  # ⟨z⟩ is in units of √ψ, and so is V
