@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from evoem.compile import kernel
+from evoem.compile import ZERO, kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
-from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
+from evoem.models.linear import Guide, LinearModel, Moments, Rows
+from evoem.models.linear_sums import LinearStats, add_cross, close_row, count
 from evoem.models.symmetric import square
 from evoem.models.triangles import pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
@@ -54,7 +55,7 @@ def _log_joints(
     if observed is not None:
         slots = np.full(H, -1)
         members = np.empty(H, np.int64)
-        n_members = 0
+        n_members = ZERO
         known = np.empty(H * (H + 1) // 2)
         local = np.empty(H * H)
         seen = np.empty(D, scaled.dtype)
@@ -112,6 +113,39 @@ def _moments(
                         sum_second[h if j == i else start + active[j]] += weight
         for u in range(n):
             activation[begin + u] = first[begin + u]
+
+
+@kernel
+def _add_complete_rows(X, states, weights, negligible, printed, sums):
+    _, _, sum_second, cross, _ = sums
+    n_rows, H = len(X), len(cross)
+    active = np.empty(H + 1, np.int64)
+    activation = np.zeros(H)  # of one row
+    offsets = np.empty(n_rows + 1, np.int64)
+    members, means = np.empty(n_rows * H + 1, np.int64), np.empty(n_rows * H)
+    total, square = ZERO, 0.0
+    for r in range(n_rows):
+        offsets[r] = total
+        for d in range(X.shape[1]):
+            square += np.float64(X[r, d]) * np.float64(X[r, d])
+        for m in range(states.shape[1]):
+            weight = weights[r, m]
+            if not weight > negligible:
+                continue
+            for i in range(active_latents(states, r, m, active)):
+                h = active[i]
+                # It has its place before it is known whether it is new: no branch to mispredict.
+                members[total] = h
+                total += activation[h] == 0.0
+                activation[h] += weight
+                sum_second[h] += weight
+                start = row_start(H, h)
+                for j in range(i):
+                    sum_second[start + active[j]] += weight
+        close_row(members, offsets[r], total, activation, activation, means, printed, sums)
+    offsets[n_rows] = total
+    add_cross(offsets, members, means, X, cross)
+    return square
 
 
 @kernel
@@ -191,6 +225,18 @@ class BinarySparseCodingModel(LinearModel):
         negligible = linear.negligible_weight(derived.scaled.dtype)
         sums = np.empty(0) if stats is None else stats.second
         _moments(len(derived.logits), *moments, *posterior, negligible, sums)
+
+    def add_complete_rows(
+        self,
+        stats: LinearStats,
+        params: BinarySparseCodingParams,
+        derived: Derived,
+        rows: Rows,
+        posterior: Posterior,
+    ) -> None:
+        negligible = linear.negligible_weight(derived.scaled.dtype)
+        square = _add_complete_rows(rows.X, *posterior, negligible, self.printed, stats.arrays)
+        count(stats, rows.X, rows.X.size, square)
 
     def update(
         self, params: BinarySparseCodingParams, stats: LinearStats

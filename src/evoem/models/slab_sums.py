@@ -9,7 +9,7 @@ many of them at once. Else two threads would slow each other down.
 import numpy as np
 
 from evoem.compile import YES, ZERO, inlined, kernel
-from evoem.models.linear import add_cross
+from evoem.models.linear_sums import add_cross, close_row
 from evoem.models.slab_posterior import add_few, expect, solve
 from evoem.models.triangles import row_start
 from evoem.states import active_latents
@@ -38,7 +38,7 @@ def add_complete_rows(
 
     With a full slab the second moments are those in `pairs`.
     """
-    sum_activation, sum_first, sum_second, cross, outer = sums
+    _, _, sum_second, cross, _ = sums
     n_rows, H = len(X), len(shift)
     active, itself = np.empty(H + 1, np.int64), np.empty(H, np.int64)
     for h in range(H):  # `arange` would take longer to compile
@@ -108,21 +108,8 @@ def add_complete_rows(
                     listed += 1
                 if tables is not None:
                     pull[h] += weight * eta[i]
-        for i in range(offsets[r], total):
-            h = members[i]
-            means[i] = first[h]
-            sum_activation[h] += activation[h]
-            sum_first[h] += first[h]
-            if printed:
-                for j in range(offsets[r], i):
-                    g = members[j]
-                    outer[row_start(H, max(g, h)) + min(g, h)] += means[i] * means[j]
-                outer[h] += means[i] * means[i]
-            activation[h] = 0.0
-            first[h] = 0.0
+        close_row(members, offsets[r], total, activation, first, means, printed, sums)
     _add_listed(places, amounts, listed, sum_second, pairs)
     offsets[n_rows] = total
-    ends, next_place = np.empty(H + 1, np.int64), np.empty(H, np.int64)
-    of_rows, of_means = np.empty(total, np.int64), np.empty(total)
-    add_cross(offsets, members, means, X, ends, next_place, of_rows, of_means, cross)
+    add_cross(offsets, members, means, X, cross)
     return square

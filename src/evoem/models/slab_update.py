@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from evoem.models.linear import LinearStats
+from evoem.models.linear_sums import LinearStats
 from evoem.models.slab_posterior import SLAB_FLOOR
 from evoem.models.symmetric import (
     eigenvectors_below,

@@ -21,7 +21,8 @@ from scipy import linalg
 from evoem.compile import YES, ZERO, inlined, kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
-from evoem.models.linear import Guide, LinearModel, LinearStats, Moments, Rows
+from evoem.models.linear import Guide, LinearModel, Moments, Rows
+from evoem.models.linear_sums import LinearStats, count, empty_stats
 from evoem.models.slab_posterior import add_few, expect, solve, value_of_few
 from evoem.models.slab_sums import add_complete_rows
 from evoem.models.slab_update import (
@@ -359,7 +360,7 @@ class SpikeSlabModel(LinearModel):
             self.printed,
         )
 
-    def accumulate(
+    def add_complete_rows(
         self,
         stats: SpikeSlabStats,
         params: SpikeSlabParams,
@@ -367,10 +368,6 @@ class SpikeSlabModel(LinearModel):
         rows: Rows,
         posterior: Posterior,
     ) -> None:
-        if rows.observed is not None:
-            super().accumulate(stats, params, derived, rows, posterior)
-            return
-        sums = stats.all_linear
         square = add_complete_rows(
             derived.products,
             derived.shift,
@@ -381,10 +378,10 @@ class SpikeSlabModel(LinearModel):
             *posterior,
             linear.negligible_weight(derived.scaled.dtype),
             self.printed,
-            (sums.activation, sums.first, sums.second, sums.cross, sums.outer),
+            stats.all_linear.arrays,
             *stats[1:],
         )
-        linear.count(sums, rows.X, rows.X.size, square)
+        count(stats.linear, rows.X, rows.X.size, square)
 
     def best_additions(
         self, derived: Derived, rows: Rows, genomes: Genomes, n_best: int
@@ -420,7 +417,7 @@ class SpikeSlabModel(LinearModel):
         return out
 
     def empty_statistics(self, params: SpikeSlabParams) -> SpikeSlabStats:
-        sums = linear.empty_stats(params.components, self.printed)
+        sums = empty_stats(params.components, self.printed)
         size = len(params.components) if params.slab_covariance.ndim == 2 else 0
         if size:
             sums = sums._replace(second=np.zeros(0))

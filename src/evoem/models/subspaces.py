@@ -29,7 +29,8 @@ from evoem.models import field, linear, subspace_additions, subspace_kernels
 from evoem.models.base import Mask, Model, Posterior, Prior
 from evoem.models.clusters import Clusters, cluster, nearest, principal_directions
 from evoem.models.field import FieldStats
-from evoem.models.linear import LinearModel, LinearStats, Moments, Rows, slice_rows
+from evoem.models.linear import LinearModel, Moments, Rows, slice_rows
+from evoem.models.linear_sums import LinearStats, empty_stats
 from evoem.models.slab_update import slab_means, slab_variances
 from evoem.models.spike_slab import EXAMPLE_SPREAD
 from evoem.models.subspace_additions import Tiers, tiers_of
@@ -280,7 +281,7 @@ class SubspaceModel(LinearModel):
     def empty_statistics(self, params: SubspaceParams) -> SubspaceStats:
         G, sizes = len(params.activation_probs), np.diff(params.groups)
         return SubspaceStats(
-            linear.empty_stats(params.components, False)._replace(second=np.zeros(0)),
+            empty_stats(params.components, False)._replace(second=np.zeros(0)),
             np.zeros((sizes.sum() ** 2 + sizes @ sizes) // 2),
             np.zeros((G, G)),
             field.empty_statistics(params.field, G),

@@ -25,7 +25,8 @@ from evoem.compile import inlined, kernel
 from evoem.models import field, linear
 from evoem.models.base import Posterior
 from evoem.models.field import FieldStats
-from evoem.models.linear import LinearStats, Rows
+from evoem.models.linear import Rows
+from evoem.models.linear_sums import NOISE_FLOORS, LinearStats, empty_stats
 from evoem.models.subspace_prior import seeming_rows, within_latents
 from evoem.models.subspace_products import forget_row, gather_observed, no_products_yet
 from evoem.models.subspace_systems import factorise, invert, list_patterns, solve_back
@@ -215,7 +216,7 @@ class SubspacesByFeature(SubspaceModel):
         D, G = params.components.shape[1], len(params.activation_probs)
         size = triangle_starts(params.groups)[-1]
         return FeatureStats(
-            linear.empty_stats(params.components, False)._replace(second=np.zeros(0)),
+            empty_stats(params.components, False)._replace(second=np.zeros(0)),
             np.zeros(size * D),
             np.zeros(size),
             field.empty_statistics(params.field, G),
@@ -239,7 +240,7 @@ class SubspacesByFeature(SubspaceModel):
         sums.n_rows[...] += len(rows.X)
         sums.n_observed[...] += scalars[0]
         sums.data_square[...] += scalars[1]
-        sums.floor[...] += linear.NOISE_FLOORS[rows.X.dtype] * square
+        sums.floor[...] += NOISE_FLOORS[rows.X.dtype] * square
         field.add(stats.field, rows.sites, *posterior, negligible)
 
     def gathered(self, derived: Any, stats: Any) -> Any:
