@@ -35,13 +35,13 @@ import plain_numpy
 from speed import aligned, cpu_model, require_close, verdict
 
 from evoem import em, posterior, streams
+from evoem.black_box.array_libraries import NumpyArrays
+from evoem.black_box.many_states import ManyStates
+from evoem.black_box.model import BlackBoxModel, BlackBoxParams, Functions
+from evoem.black_box.one_state import OneState
 from evoem.models import BinarySparseCodingModel
-from evoem.models.array_libraries import NumpyArrays
-from evoem.models.black_box import BlackBoxModel, BlackBoxParams, Functions
-from evoem.models.many_states import ManyStates
-from evoem.models.one_state import OneState
+from evoem.runtime.threads import one_blas_thread
 from evoem.states import unpack
-from evoem.threads import one_blas_thread
 
 PATCH_WIDTH = 8
 N_STATES = 200

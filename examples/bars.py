@@ -23,7 +23,7 @@ from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding, em
 from evoem.models import BinarySparseCodingModel, Model, NoisyOrModel, SpikeSlabModel
 from evoem.models.binary_sparse_coding import BinarySparseCodingParams
 from evoem.models.noisy_or import NoisyOrParams
-from evoem.models.spike_slab import SpikeSlabParams
+from evoem.models.spike_slab.model import SpikeSlabParams
 
 SIZE = 5
 N_BARS = 2 * SIZE

@@ -8,7 +8,7 @@ import reference
 from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
 from evoem.models.binary_sparse_coding import BinarySparseCodingParams
 from evoem.models.noisy_or import NoisyOrParams
-from evoem.models.spike_slab import SpikeSlabParams
+from evoem.models.spike_slab.model import SpikeSlabParams
 
 
 class Problem(NamedTuple):

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from evoem import states, streams
-from evoem.compile import kernel
+from evoem.runtime.compile import kernel
 
 IMPROBABLE = 1e-4
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from evoem import streams
-from evoem.compile import kernel
+from evoem.runtime.compile import kernel
 
 IMPROBABLE = 1e-4
 ROWS = np.arange(50_000, dtype=np.uint64)

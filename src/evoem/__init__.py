@@ -5,25 +5,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evoem import em, models
-    from evoem.black_box import BlackBox
     from evoem.errors import LogJointError
-    from evoem.estimators import BinarySparseCoding, NoisyOr, SpikeSlabCoding
+    from evoem.estimators.black_box import BlackBox
+    from evoem.estimators.paper_models import BinarySparseCoding, NoisyOr, SpikeSlabCoding
+    from evoem.estimators.subspace import SubspaceCoding
+    from evoem.estimators.tvae import TVAE
     from evoem.images.restore import Restoration, denoise, inpaint, restore
-    from evoem.subspace_coding import SubspaceCoding
-    from evoem.tvae import TVAE
 
 __version__ = "0.1.0"
 
 # Everything is imported when it is first asked for: `evoem --help` needs no numerical package, and
 # the functional core needs no scikit-learn.
 LATE = {
-    "BinarySparseCoding": "evoem.estimators",
-    "BlackBox": "evoem.black_box",
+    "BinarySparseCoding": "evoem.estimators.paper_models",
+    "BlackBox": "evoem.estimators.black_box",
     "LogJointError": "evoem.errors",
-    "NoisyOr": "evoem.estimators",
-    "SpikeSlabCoding": "evoem.estimators",
-    "SubspaceCoding": "evoem.subspace_coding",
-    "TVAE": "evoem.tvae",
+    "NoisyOr": "evoem.estimators.paper_models",
+    "SpikeSlabCoding": "evoem.estimators.paper_models",
+    "SubspaceCoding": "evoem.estimators.subspace",
+    "TVAE": "evoem.estimators.tvae",
     "Restoration": "evoem.images.restore",
     "denoise": "evoem.images.restore",
     "inpaint": "evoem.images.restore",

@@ -19,7 +19,7 @@ import typer
 from typer import Argument, Option
 
 import evoem
-from evoem.whole_files import check_place, write_whole
+from evoem.runtime.atomic_files import check_place, write_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -29,7 +29,7 @@ from evoem import posterior, states, streams, validation
 from evoem.errors import LogJointError
 from evoem.evolution import Evolution
 from evoem.models.base import Mask, Model, Posterior, add_statistics, size_in_bytes
-from evoem.threads import crew, in_threads, one_blas_thread, split
+from evoem.runtime.threads import crew, in_threads, one_blas_thread, split
 from evoem.validation import Positions
 
 __all__ = [

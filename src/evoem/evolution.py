@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import ZERO, inlined, kernel
 from evoem.ranking import NONE, kth_largest
+from evoem.runtime.compile import ZERO, inlined, kernel
 from evoem.states import (
     ONE,
     Genomes,

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import ZERO, kernel
 from evoem.errors import LogJointError
 from evoem.evolution import Breeding, Evolution, Pool, breed
 from evoem.models.base import Model
 from evoem.ranking import kth_largest
+from evoem.runtime.compile import ZERO, kernel
 from evoem.states import States, copy, unpack, whole_population
 
 # Rows are worked on a few at a time, so that what they need stays in the processor's cache.

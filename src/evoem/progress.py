@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from evoem import interrupts
 from evoem.images import quality
 from evoem.images.files import Picture
 from evoem.images.learning import Progress
 from evoem.images.restore import Restoration, Shares, restore
+from evoem.runtime import interrupts
 
 Show = Callable[[int, Progress], None]
 Scores = dict[str, tuple[float, float]]  # before and after

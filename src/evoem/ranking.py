@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import inlined, kernel
+from evoem.runtime.compile import inlined, kernel
 from evoem.states import Genomes, active_latents
 
 NONE = -1  # a place without a latent

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import ZERO, inlined, kernel
+from evoem.runtime.compile import ZERO, inlined, kernel
 from evoem.streams import next_below, next_float, next_word
 
 States = NDArray[np.uint64]

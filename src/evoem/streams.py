@@ -7,7 +7,7 @@ A row's draws depend on nothing else: not on threads, blocks, batches or ranks. 
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import inlined, kernel
+from evoem.runtime.compile import inlined, kernel
 
 LARGEST_WORD = 2**64 - 1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

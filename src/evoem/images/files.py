@@ -17,7 +17,7 @@ from evoem.images.picture import (
     n_channels,
     with_alpha,
 )
-from evoem.whole_files import FileError, check_place, write_whole
+from evoem.runtime.atomic_files import FileError, check_place, write_whole
 
 __all__ = ["FileError", "Picture", "check_output", "read", "read_mask", "write"]
 

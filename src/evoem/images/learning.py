@@ -8,18 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem import em, interrupts, states, validation
-from evoem.estimators import BinarySparseCoding, SpikeSlabCoding
+from evoem import em, states, validation
+from evoem.estimators.paper_models import BinarySparseCoding, SpikeSlabCoding
+from evoem.estimators.subspace import SubspaceCoding
 from evoem.evolution import Evolution
 from evoem.images import closing, likeness, patches
 from evoem.images.arrays import Canonical
 from evoem.images.closing import Closing, Costs
 from evoem.images.presets import Settings
-from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel, field
+from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel
 from evoem.models.base import Mask
 from evoem.models.linear import LinearModel
-from evoem.models.subspaces_by_feature import SubspacesByFeature
-from evoem.subspace_coding import SubspaceCoding
+from evoem.models.subspace import spatial_prior
+from evoem.models.subspace.by_feature import SubspacesByFeature
+from evoem.runtime import interrupts
 from evoem.validation import Positions
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
@@ -264,7 +266,9 @@ class Learner:
                 rng = np.random.default_rng(self.seed)
                 n_latents = self.settings.n_latents
                 params = self.model.initialize(self.X, self.observed, n_latents, rng)
-            params = params._replace(field=field.uniform(self.field_shape, params.activation_probs))
+            params = params._replace(
+                field=spatial_prior.uniform(self.field_shape, params.activation_probs)
+            )
         self.state = em.init(
             self.model,
             self.X,

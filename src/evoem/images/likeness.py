@@ -23,10 +23,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from evoem.compile import inlined, kernel
 from evoem.images import patches
 from evoem.images.merging import UNSEEN, weighing
-from evoem.threads import in_threads, split
+from evoem.runtime.compile import inlined, kernel
+from evoem.runtime.threads import in_threads, split
 
 # Widths of the patches of each look in turn, of a grey image: first much is seen of each, which
 # averages most, then details are, and then both.

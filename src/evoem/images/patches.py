@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem import validation
-from evoem.compile import kernel
+from evoem.runtime.compile import kernel
 
 WINDOWS = ("mean", "centre")
 # Standard deviation of a centre window, in patches. It leaves the middle of an edge a third of the

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.whole_files import FileError
+from evoem.runtime.atomic_files import FileError
 
 Pixels = NDArray[Any]
 

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from evoem.images.picture import Picture, damaged, upright, with_alpha
-from evoem.whole_files import FileError
+from evoem.runtime.atomic_files import FileError
 
 ORIENTATION = ExifTags.Base.Orientation
 # In these the profile describes values that are no longer there after conversion to RGB.

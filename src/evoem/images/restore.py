@@ -12,7 +12,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 
-from evoem import interrupts, validation
+from evoem import validation
 from evoem.images import arrays, patches
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Clock, Progress, n_fitting
@@ -28,6 +28,7 @@ from evoem.images.presets import (
 )
 from evoem.images.run import Plan, Run
 from evoem.images.selection import SELECTS, Score, Selection, select_plan
+from evoem.runtime import interrupts
 
 MODELS = ("subspaces", "es3c", "ebsc")
 MERGES = ("mean", "centre", "variance")

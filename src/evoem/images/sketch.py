@@ -22,8 +22,8 @@ from evoem.images import arrays, patches
 from evoem.images.arrays import Canonical
 from evoem.images.learning import Learner
 from evoem.images.presets import PATCHES_PER_LATENT, Settings, fit_to_image, stride_for
-from evoem.models.clusters import cluster, nearest
-from evoem.models.subspaces import SubspaceModel
+from evoem.models.subspace.model import SubspaceModel
+from evoem.models.subspace.start import cluster, nearest
 
 SKETCH = Settings(8, 256, 0, 30, 15, 2, 1, 8, 8, "best", "guided", "sketch")
 # Patches learnt from, for each pixel.

@@ -18,7 +18,7 @@ from evoem.images.picture import (
     upright,
     with_alpha,
 )
-from evoem.whole_files import FileError
+from evoem.runtime.atomic_files import FileError
 
 FOREIGN_COLOURS = (PHOTOMETRIC.SEPARATED, PHOTOMETRIC.YCBCR, PHOTOMETRIC.CIELAB)
 COLOURS = (PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE)

@@ -3,8 +3,8 @@
 from evoem.models.base import Model, Posterior
 from evoem.models.binary_sparse_coding import BinarySparseCodingModel
 from evoem.models.noisy_or import NoisyOrModel
-from evoem.models.spike_slab import SpikeSlabModel
-from evoem.models.subspaces import SubspaceModel
+from evoem.models.spike_slab.model import SpikeSlabModel
+from evoem.models.subspace.model import SubspaceModel
 
 __all__ = [
     "BinarySparseCodingModel",

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from evoem.compile import ZERO, kernel
 from evoem.models import linear
 from evoem.models.base import Mask, Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, Moments, Rows
-from evoem.models.linear_sums import LinearStats, add_cross, close_row, count
-from evoem.models.symmetric import square
+from evoem.models.linear_statistics import LinearStats, add_cross, close_row, count
 from evoem.models.triangles import pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
+from evoem.runtime.compile import ZERO, kernel
+from evoem.runtime.linalg import square
 from evoem.states import Genomes, Population, active_latents
 
 

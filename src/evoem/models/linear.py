@@ -13,13 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from evoem.compile import ZERO, inlined, kernel
 from evoem.models.base import Mask, Model, Posterior
-from evoem.models.field import Sites
-from evoem.models.linear_sums import NOISE_FLOORS, LinearStats, add_moments, count, empty_stats
-from evoem.models.symmetric import factorise, solve
+from evoem.models.linear_statistics import (
+    NOISE_FLOORS,
+    LinearStats,
+    add_moments,
+    count,
+    empty_stats,
+)
 from evoem.models.triangles import row_start
 from evoem.ranking import best_scores
+from evoem.runtime.compile import ZERO, inlined, kernel
+from evoem.runtime.linalg import factorise, solve
 from evoem.states import active_latents, clear
 
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
@@ -202,7 +207,7 @@ class Rows(NamedTuple):
     X: NDArray[np.floating]  # zeros where missing
     observed: Mask  # (n_rows, D), None if nothing is missing anywhere
     # If the prior depends on where a row lies: what then takes the place of the model's own bias.
-    sites: Sites | None = None
+    sites: Any = None  # `subspace.spatial_prior.Sites`
     bias: NDArray[np.float64] | None = None  # (n_rows, H)
 
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from evoem.compile import inlined, kernel
 from evoem.models.base import Mask, Model, Posterior, Prior
 from evoem.models.linear import (
     PROBABILITY_FLOOR,
@@ -23,6 +22,7 @@ from evoem.models.linear import (
     nothing_observed,
     row_products,
 )
+from evoem.runtime.compile import inlined, kernel
 from evoem.states import Population, active_latents
 
 # W stays this far from 0 and 1, where a single observation could make a row impossible for good.

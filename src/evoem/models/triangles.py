@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.compile import inlined
+from evoem.runtime.compile import inlined
 
 
 @inlined

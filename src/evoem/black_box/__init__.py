@@ -1,0 +1,1 @@
+"""A user's log-joint, and nothing else, made into a model."""

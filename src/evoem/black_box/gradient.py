@@ -1,0 +1,156 @@
+"""The M-step for free: a step along the gradient of the truncated bound.
+
+The gradient of Σ_n Σ_s q_n(s) log p(s, x_n | Θ) adds over rows, like any statistic of EM. Of mini-
+batches each is followed by a step along its own gradient; with all rows at once EM takes a step
+only if the bound does not fall by it, and the next is shorter if it would have.
+
+Optimisers are those of PyTorch (`torch.optim`, called with the parameters) or of optax. They move
+free numbers, of which constrained parameters are transforms, see `constraints`.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.black_box.array_libraries import import_extra
+from evoem.black_box.constraints import TRANSFORMS, UNCONSTRAINED, Transform
+from evoem.black_box.parameters import Values
+
+ROWS_OF_GRADIENT = "rows of the gradient"  # a name no parameter has
+LEARNING_RATE = 0.01
+SHORTER = 0.5
+LONGER = 1.25
+
+Arrays = dict[str, NDArray[np.float64]]
+
+
+class AscentState(NamedTuple):
+    """What an optimiser remembers, and how much of its steps is taken."""
+
+    memory: Any
+    share: float
+
+
+class Optimizer(Protocol):
+    """Moves free parameters up a gradient."""
+
+    def __call__(self, free: Arrays, gradient: Arrays, memory: Any) -> tuple[Arrays, Any]: ...
+
+
+class TorchOptimizer:
+    """One of `torch.optim`, made by `make(parameters)`; by default Adam."""
+
+    def __init__(self, make: Callable[[list[Any]], Any] | None = None) -> None:
+        self._torch = import_extra("torch", "PyTorch", "torch")
+        self._make = make
+
+    def __reduce__(self) -> Any:
+        return TorchOptimizer, (self._make,)
+
+    def __call__(self, free: Arrays, gradient: Arrays, memory: Any) -> tuple[Arrays, Any]:
+        torch = self._torch
+        tensors = {name: torch.tensor(value, requires_grad=True) for name, value in free.items()}
+        for name, tensor in tensors.items():
+            tensor.grad = torch.as_tensor(-gradient[name])
+        make = self._make or partial(torch.optim.Adam, lr=LEARNING_RATE)
+        optimizer = make(list(tensors.values()))
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("optimizer must need one gradient for a step; got LBFGS.")
+        if memory is not None:
+            optimizer.load_state_dict(copy.deepcopy(memory))
+        optimizer.step()
+        moved = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+        return moved, optimizer.state_dict()
+
+
+class OptaxOptimizer:
+    """One of optax; by default Adam."""
+
+    def __init__(self, transformation: Any = None) -> None:
+        optax = import_extra("optax", "optax", "jax")
+        self._jax = import_extra("jax", "JAX", "jax")
+        self._given = transformation
+        self._optimizer = optax.adam(LEARNING_RATE) if transformation is None else transformation
+
+    def __reduce__(self) -> Any:
+        return OptaxOptimizer, (self._given,)
+
+    def __call__(self, free: Arrays, gradient: Arrays, memory: Any) -> tuple[Arrays, Any]:
+        with self._jax.enable_x64(True):
+            if memory is None:
+                memory = self._optimizer.init(free)
+            down = {name: -value for name, value in gradient.items()}
+            change, memory = self._optimizer.update(down, memory, free)
+            moved = {name: value + np.asarray(change[name]) for name, value in free.items()}
+        return moved, memory
+
+
+class Ascent:
+    """Steps along a gradient, of parameters that may be constrained.
+
+    Parameters
+    ----------
+    gradient : callable
+        `ManyStates.gradient` of the log-joint.
+    optimizer : Optimizer
+    constraints : dict
+        Names of constraints by names of parameters.
+    """
+
+    def __init__(
+        self,
+        gradient: Callable[..., Arrays],
+        optimizer: Optimizer,
+        constraints: Mapping[str, str],
+    ) -> None:
+        self.gradient = gradient
+        self.optimizer = optimizer
+        self.constraints = dict(constraints)
+
+    def _transform(self, name: str) -> Transform:
+        constraint = self.constraints.get(name)
+        return UNCONSTRAINED if constraint is None else TRANSFORMS[constraint]
+
+    def check(self, values: Values) -> None:
+        """Whether the constraints are met."""
+        for name, constraint in self.constraints.items():
+            if name not in values:
+                raise ValueError(
+                    f"constraints must name parameters, {', '.join(values)}; got {name!r}."
+                )
+            transform = self._transform(name)
+            if not transform.holds(values[name]):
+                raise ValueError(
+                    f"params[{name!r}] must {transform.rule} by its constraint {constraint!r}; "
+                    f"got {values[name]}."
+                )
+
+    def step(
+        self, values: Values, state: AscentState | None, sums: Arrays
+    ) -> tuple[Values, AscentState]:
+        """Parameters after a step, and what to remember."""
+        before = AscentState(None, 1.0) if state is None else state
+        n_rows = float(sums.get(ROWS_OF_GRADIENT, np.array(0.0)))
+        names = [name for name in values if name in sums]
+        if not names or n_rows == 0:
+            return values, before
+        free, gradient = {}, {}
+        for name in names:
+            value, transform = values[name].astype(np.float64), self._transform(name)
+            free[name] = np.asarray(transform.free(value))
+            gradient[name] = np.asarray(transform.gradient(value, sums[name] / n_rows))
+        moved, memory = self.optimizer(free, gradient, before.memory)
+        new = dict(values)
+        for name in names:
+            step = before.share * (moved[name] - free[name])
+            new[name] = np.asarray(self._transform(name).constrained(free[name] + step))
+        return new, AscentState(memory, min(1.0, LONGER * before.share))
+
+    def shortened(self, state: AscentState | None) -> AscentState:
+        """What to remember of a step that was not taken."""
+        before = AscentState(None, 1.0) if state is None else state
+        return before._replace(share=SHORTER * before.share)

@@ -1,0 +1,338 @@
+"""A user's log-joint, and nothing else, made into a model.
+
+The model keeps the user's parameters as named NumPy arrays, see `parameters`; `template` is an
+example of how the user wants to see them. Prior activation probabilities, which some operators
+need, are the mean of the posteriors', which is what they are in models whose latents are
+independent a priori.
+
+The M-step is the user's own, of statistics that add over rows:
+
+    statistics(params, X, observed, states, weights) -> dict of arrays
+    update(params, statistics) -> params
+
+or a step along the gradient of the bound, see `gradient`; or nothing changes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from evoem.black_box import parameters
+from evoem.black_box.array_libraries import Library
+from evoem.black_box.gradient import ROWS_OF_GRADIENT, Ascent
+from evoem.black_box.many_states import ManyStates, active_of, dense, parts, weighty
+from evoem.black_box.one_state import OneState
+from evoem.black_box.parameters import Values
+from evoem.black_box.quadrature import Support, by_quadrature, support_of
+from evoem.errors import LogJointError
+from evoem.models.base import Mask, Model, Posterior, add_statistics
+from evoem.models.linear import clip_probabilities
+from evoem.runtime.compile import kernel
+from evoem.states import Genomes, Population, States
+
+# Rows and states of each that a log-joint is tried on before anything is learnt.
+ROWS_TRIED = 8
+STATES_TRIED = 16
+# By how much log-joints of the same state may differ when they are computed among others.
+TRIAL_TOLERANCE = 1e-3
+
+
+class BlackBoxParams(NamedTuple):
+    """The user's parameters by name, and what EM keeps beside them."""
+
+    values: Values
+    activation_probs: NDArray[np.float64]  # (H,)  mean of the posteriors
+    support: Support  # of the data
+    ascent: Any  # of the gradient's optimiser
+
+
+class BlackBoxStats(NamedTuple):
+    """Additive statistics."""
+
+    n_rows: NDArray[np.float64]
+    activation: NDArray[np.float64]  # (H,)
+    sums: dict[str, NDArray[np.float64]]  # the user's, or a gradient
+
+
+class Derived(NamedTuple):
+    """Parameters as the user's functions are given them."""
+
+    params: Any
+    n_latents: int
+    expected_active: float
+
+
+class Functions(NamedTuple):
+    """What a user may give beside the log-joint; see `evoem.BlackBox`."""
+
+    statistics: Callable[..., Mapping[str, Any]] | None = None
+    update: Callable[..., Any] | None = None
+    mean: Callable[..., Any] | None = None
+    sample: Callable[..., tuple[Any, Any]] | None = None
+    log_constant: Callable[..., Any] | None = None
+
+
+@kernel
+def _find_wrong(log_joints, starts, stops):
+    """Row and place of the first log-joint that is neither finite nor -inf; -1 if there is none."""
+    for r in range(log_joints.shape[0]):
+        for m in range(starts[r], stops[r]):
+            if not log_joints[r, m] < np.inf:
+                return r, m
+    return -1, -1
+
+
+class BlackBoxModel(Model):
+    """Behind the model contract.
+
+    Parameters
+    ----------
+    log_joint : OneState or ManyStates
+        The user's function.
+    template : Any
+        The user's parameters; values are taken from `initialize` or what EM learnt.
+    library : Library
+        Of the arrays that the user's other functions are given.
+    functions : Functions
+        The user's other functions.
+    ascent : Ascent, optional
+        The M-step where the user gives none.
+    """
+
+    def __init__(
+        self,
+        log_joint: OneState | ManyStates,
+        template: Any,
+        library: Library,
+        functions: Functions,
+        ascent: Ascent | None = None,
+    ) -> None:
+        self.log_joint_of = log_joint
+        self.template = template
+        self.library = library
+        self.functions = functions
+        self.ascent = ascent
+
+    # ------------------------------------------------------------------------------ parameters
+
+    def initialize(
+        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+    ) -> BlackBoxParams:
+        values = parameters.flatten(self.template)
+        if self.ascent is not None:
+            self.ascent.check(values)
+        probs = np.full(n_latents, 1.0 / max(n_latents, 2))
+        return BlackBoxParams(values, probs, support_of(X, observed), None)
+
+    def user_params(self, params: BlackBoxParams) -> Any:
+        """As the user gave them."""
+        return parameters.like(self.template, params.values)
+
+    def prepare(self, params: BlackBoxParams, dtype: DTypeLike) -> Derived:
+        native = self.log_joint_of.prepare(self.template, params.values, dtype)
+        probs = params.activation_probs
+        return Derived(native, len(probs), float(probs.sum()))
+
+    def prepare_rows(self, derived: Derived, X: NDArray[np.floating], observed: Mask) -> Any:
+        return self.log_joint_of.rows(derived.params, X, observed)
+
+    def n_latents(self, derived: Derived) -> int:
+        return derived.n_latents
+
+    def expected_active(self, derived: Derived) -> float:
+        return derived.expected_active
+
+    def log_constants(self, derived: Derived, rows: Any) -> NDArray[np.float64] | float:
+        if self.functions.log_constant is None:
+            return 0.0
+        found = self._call(self.functions.log_constant, derived, rows.X, rows.mask)
+        return np.asarray(found, np.float64)
+
+    # -------------------------------------------------------------------------------- log-joints
+
+    def log_joints(self, derived: Derived, rows: Any, population: Population) -> None:
+        states, out, starts, stops = population
+        self.log_joint_of.evaluate(derived.params, rows, derived.n_latents, population)
+        row, place = _find_wrong(out, starts, stops)
+        if row >= 0:
+            raise LogJointError(
+                f"log_joint must return finite numbers or -inf; got {out[row, place]}",
+                int(row),
+                active_of(states, row, place, derived.n_latents),
+            )
+
+    def best_additions(
+        self, derived: Derived, rows: Any, genomes: Genomes, n_best: int
+    ) -> NDArray[np.int32]:
+        """Every flip is evaluated, of a few rows at a time."""
+        n_rows, n_genomes, _ = genomes.states.shape
+        found = [
+            super(BlackBoxModel, self).best_additions(
+                derived,
+                rows.some(part),
+                Genomes(genomes.states[part], genomes.counts[part]),
+                n_best,
+            )
+            for part in parts(n_rows, n_genomes * derived.n_latents)
+        ]
+        return np.concatenate(found)
+
+    def check(
+        self, params: BlackBoxParams, X: NDArray[np.floating], observed: Mask, states: States
+    ) -> None:
+        """Try the log-joint on a few rows and states, and again one by one in another order."""
+        X, states = X[:ROWS_TRIED], states[:ROWS_TRIED, :STATES_TRIED]
+        observed = None if observed is None else observed[:ROWS_TRIED]
+        derived = self.prepare(params, X.dtype)
+        rows = self.prepare_rows(derived, X, observed)
+        self.log_joint_of.compile(derived.params, rows, derived.n_latents)
+        n_rows, n_states = states.shape[:2]
+        together = np.empty((n_rows, n_states))
+        starts, stops = np.zeros(n_rows, np.int64), np.full(n_rows, n_states)
+        self.log_joints(derived, rows, Population(states, together, starts, stops))
+        one = np.zeros(1, np.int64), np.ones(1, np.int64)
+        for r in reversed(range(n_rows)):
+            for m in reversed(range(n_states)):
+                alone = np.empty((1, 1))
+                some = rows.some(slice(r, r + 1))
+                single = np.ascontiguousarray(states[r : r + 1, m : m + 1])
+                self.log_joints(derived, some, Population(single, alone, *one))
+                before, after = together[r, m], alone[0, 0]
+                close = np.isclose(before, after, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE)
+                if not close:
+                    raise LogJointError(
+                        "log_joint must not depend on earlier calls or on other rows and states; "
+                        f"got {before} and then {after}",
+                        r,
+                        active_of(states, r, m, derived.n_latents),
+                    )
+
+    # ------------------------------------------------------------------------------------ M-step
+
+    def empty_statistics(self, params: BlackBoxParams) -> BlackBoxStats:
+        return BlackBoxStats(np.zeros(()), np.zeros(len(params.activation_probs)), {})
+
+    def accumulate(
+        self,
+        stats: BlackBoxStats,
+        params: BlackBoxParams,
+        derived: Derived,
+        rows: Any,
+        posterior: Posterior,
+    ) -> None:
+        stats.n_rows[...] += len(posterior.states)
+        stats.activation[...] += self.codes(params, derived, rows, posterior).sum(0)
+        if self.functions.statistics is None and self.ascent is None:
+            return
+        numbers = posterior.states.shape[1] * max(derived.n_latents, rows.X.shape[1])
+        for part in parts(len(rows.X), numbers):
+            some = Posterior(posterior.states[part], posterior.weights[part])
+            states, weights = weighty(some, derived.n_latents, rows.X.dtype)
+            add_statistics(stats.sums, self._sums(derived, rows.some(part), states, weights))
+
+    def _sums(
+        self, derived: Derived, rows: Any, states: NDArray[Any], weights: NDArray[np.float64]
+    ) -> dict[str, NDArray[np.float64]]:
+        if self.ascent is not None:
+            return self._gradient(self.ascent, derived, rows, states, weights)
+        statistics = self.functions.statistics
+        found = self._call(statistics, derived, rows.X, rows.mask, states, weights)
+        if not isinstance(found, Mapping):
+            raise TypeError(f"statistics must return a dict of arrays; got {type(found)!r}.")
+        return {
+            name: parameters.in_numpy(value).astype(np.float64) for name, value in found.items()
+        }
+
+    def _gradient(
+        self,
+        ascent: Ascent,
+        derived: Derived,
+        rows: Any,
+        states: NDArray[Any],
+        weights: NDArray[np.float64],
+    ) -> dict[str, NDArray[np.float64]]:
+        possible = weights.max(1) > 0
+        if not possible.all():
+            rows, states, weights = rows.some(possible), states[possible], weights[possible]
+        if not len(weights):
+            return {}
+        found = ascent.gradient(derived.params, rows, states, weights)
+        return {**found, ROWS_OF_GRADIENT: np.array(float(len(weights)))}
+
+    def update(self, params: BlackBoxParams, stats: BlackBoxStats) -> BlackBoxParams:
+        moved = self._with_activity(params, stats)
+        if self.functions.update is not None:
+            native = self.prepare(params, np.float64).params
+            sums = {name: self.library.array(native, value) for name, value in stats.sums.items()}
+            values = parameters.flatten(self.library.apply(self.functions.update, native, sums))
+            return moved._replace(values=parameters.matching(self.template, values, "update"))
+        if self.ascent is not None:
+            values, ascent = self.ascent.step(params.values, params.ascent, stats.sums)
+            return moved._replace(values=values, ascent=ascent)
+        return moved
+
+    def _with_activity(self, params: BlackBoxParams, stats: BlackBoxStats) -> BlackBoxParams:
+        probs = clip_probabilities(stats.activation / stats.n_rows)
+        return params._replace(activation_probs=probs)
+
+    @property
+    def guarded(self) -> bool:
+        """Nobody knows what a user's update, or a step along a gradient, does to the bound."""
+        return self.functions.update is not None or self.ascent is not None
+
+    @property
+    def explores(self) -> bool:
+        """A step along a gradient may be too long; what a user's update makes is meant."""
+        return self.ascent is not None
+
+    def fallback_update(self, params: BlackBoxParams, stats: BlackBoxStats) -> BlackBoxParams:
+        """No change, and a smaller step next time."""
+        kept = self._with_activity(params, stats)
+        if self.ascent is None:
+            return kept
+        return kept._replace(ascent=self.ascent.shortened(params.ascent))
+
+    def settled(self, stats: BlackBoxStats) -> BlackBoxStats:
+        """A gradient holds for the parameters it was computed with, statistics for others too."""
+        return stats._replace(sums={}) if self.ascent is not None else stats
+
+    # --------------------------------------------------------------------------------- estimates
+
+    def reconstruct(
+        self, params: BlackBoxParams, derived: Derived, rows: Any, posterior: Posterior
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if self.functions.mean is None:
+            return by_quadrature(self, derived, rows, posterior, params.support)
+        n_features = rows.X.shape[1]
+        mean, square = np.zeros(rows.X.shape), np.zeros(rows.X.shape)
+        for part in parts(
+            len(mean), posterior.states.shape[1] * max(derived.n_latents, n_features)
+        ):
+            states = dense(posterior.states[part], derived.n_latents, rows.X.dtype)
+            means = np.asarray(self._call(self.functions.mean, derived, states), np.float64)
+            expected = (*states.shape[:2], n_features)
+            if means.shape != expected:
+                raise ValueError(
+                    f"mean must return the shape (n, s, d), here {expected}; got {means.shape}."
+                )
+            weights = posterior.weights[part]
+            mean[part] = np.einsum("ns,nsd->nd", weights, means)
+            square[part] = np.einsum("ns,nsd->nd", weights, means**2)
+        return mean, np.maximum(square - mean**2, 0.0)
+
+    def sample(
+        self, params: BlackBoxParams, n: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        if self.functions.sample is None:
+            raise TypeError("sampler must be given to draw data from the model; it is None.")
+        native = self.prepare(params, np.float64).params
+        X, states = self.library.apply(self.functions.sample, native, n, rng)
+        X, states = parameters.in_numpy(X), parameters.in_numpy(states)
+        return X.astype(np.float64), states.astype(np.bool_)
+
+    def _call(self, function: Any, derived: Derived, *arrays: NDArray[Any]) -> Any:
+        """One of the user's functions of arrays."""
+        given = (self.library.array(derived.params, array) for array in arrays)
+        return self.library.apply(function, derived.params, *given)

@@ -1,0 +1,1 @@
+"""The models in the manner of scikit-learn."""

@@ -1,0 +1,1 @@
+"""Spike-and-slab sparse coding, the paper's main model."""

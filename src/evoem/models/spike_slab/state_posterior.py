@@ -1,0 +1,319 @@
+"""The Gaussian slab of one state, integrated out: compiled, for the k active latents.
+
+With Ψ_ss = R d Rᵀ, d diagonal, the slab of the active latents is z = R u, u ~ N(t, d), t = R⁻¹ μ_s,
+and everything follows from one k×k system (k active latents), whatever D is:
+
+    M = d⁻¹ + Rᵀ (W_sᵀ W_s / σ²) R,    η = Rᵀ W_sᵀ y / σ² + d⁻¹ t,
+    log p(s, y) = … - ½ log|M d| + ½ ηᵀ M⁻¹ η - ½ tᵀ d⁻¹ t,    u | s, y ~ N(M⁻¹ η, M⁻¹).
+
+For a diagonal Ψ, R = √ψ goes into the dictionary, V = W √ψ / σ, and d = 1; M is then never nearly
+singular, also as Ψ vanishes.
+"""
+
+import numpy as np
+
+from evoem.models import linear
+from evoem.models.triangles import row_start
+from evoem.runtime.compile import inlined_in_order, unrolled
+
+# Slab variances stay above this share of the slab's second moment.
+SLAB_FLOOR = 1e-8
+# The product of pivots is turned into a logarithm before it can overflow.
+LARGE = 1e200
+
+# Matrices of the k active latents are flat, k×k, so that they stay together in the cache.
+
+
+@inlined_in_order
+def whiten(covariance, means, active, k, local, eta, R, t, variances, precisions):
+    """With a full Ψ: R and d of Ψ_ss = R diag(d) Rᵀ, t = R⁻¹ μ_s; then d⁻¹ + Rᵀ G R less one over
+    `local` = G, and Rᵀ p + d⁻¹ t over `eta` = p. Returns -½ tᵀ d⁻¹ t.
+
+    `covariance` = Ψ_ss, flat; of it and of G the lower triangle is used.
+
+    R is lower triangular with ones on its diagonal; above it stand the columns times d. `variances`
+    = d, `precisions` = 1/d.
+    """
+    square = 0.0
+    for i in range(k):
+        pivot = covariance[i * k + i]
+        shift = means[active[i]]
+        for j in range(i):
+            total = covariance[i * k + j]
+            for p in range(j):
+                total -= R[p * k + i] * R[j * k + p]
+            R[j * k + i] = total
+            total *= precisions[j]
+            R[i * k + j] = total
+            pivot -= total * R[j * k + i]
+            shift -= total * t[j]
+            local[j * k + i] = local[i * k + j]
+        R[i * k + i] = 1.0
+        pivot = max(pivot, SLAB_FLOOR * covariance[i * k + i])  # below that by rounding alone
+        variances[i] = pivot
+        precisions[i] = 1.0 / pivot
+        t[i] = shift
+        square += shift * shift * precisions[i]
+    for i in range(k):  # G R, in place: column j needs the columns from j on
+        for j in range(k):
+            total = local[i * k + j]
+            for p in range(j + 1, k):
+                total += local[i * k + p] * R[p * k + j]
+            local[i * k + j] = total
+    for i in range(k):  # Rᵀ (G R), in place: row i needs the rows from i on
+        for j in range(i + 1):
+            total = local[i * k + j]
+            for p in range(i + 1, k):
+                total += R[p * k + i] * local[p * k + j]
+            local[i * k + j] = total
+        local[i * k + i] += precisions[i] - 1.0
+        total = eta[i] + t[i] * precisions[i]
+        for p in range(i + 1, k):
+            total += R[p * k + i] * eta[p]
+        eta[i] = total
+    return -0.5 * square
+
+
+@inlined_in_order
+def factorise(local, eta, k, L, inverse, v, variances):
+    """L and d of M = 1 + `local` = L diag(d) Lᵀ, v = L⁻¹ η; ½ ηᵀ M⁻¹ η - ½ log|M diag(variances)|.
+
+    L has ones on its diagonal, which is not stored; `inverse` = 1/d. `local` is overwritten.
+    """
+    value = 0.0
+    determinant = 1.0
+    for i in range(k):
+        pivot = 1.0 + local[i * k + i]
+        z = eta[i]
+        for j in range(i):
+            total = local[i * k + j]
+            for p in range(j):
+                total -= local[i * k + p] * L[j * k + p]
+            local[i * k + j] = total  # L[i, j] d[j]
+            L[i * k + j] = total * inverse[j]
+            pivot -= total * L[i * k + j]
+            z -= L[i * k + j] * v[j]
+        if pivot * variances[i] < 1.0:  # by rounding alone: M d is one plus a positive matrix
+            pivot = 1.0 / variances[i]
+        determinant *= pivot * variances[i]
+        if determinant > LARGE:
+            value -= 0.5 * np.log(determinant)
+            determinant = 1.0
+        inverse[i] = 1.0 / pivot
+        v[i] = z
+        value += 0.5 * z * z * inverse[i]
+    return value - 0.5 * np.log(determinant)
+
+
+@inlined_in_order
+def invert_unit_triangle(L, k, N):
+    """N = L⁻¹ of a lower triangle with ones on its diagonal, which is stored in N alone."""
+    for j in range(k):
+        N[j * k + j] = 1.0
+        for i in range(j + 1, k):
+            total = -L[i * k + j]
+            for p in range(j + 1, i):
+                total -= L[i * k + p] * N[p * k + j]
+            N[i * k + j] = total
+
+
+@inlined_in_order
+def invert(L, inverse, v, k, N, u):
+    """N = L⁻¹, ones on its diagonal included, and u = M⁻¹ η = Nᵀ d⁻¹ v."""
+    invert_unit_triangle(L, k, N)
+    for j in range(k):
+        total = 0.0
+        for p in range(j, k):
+            total += N[p * k + j] * v[p] * inverse[p]
+        u[j] = total
+
+
+@inlined_in_order
+def covariance_of(N, inverse, k, out):
+    """Nᵀ d⁻¹ N, both triangles: with N = L⁻¹ the inverse of L d Lᵀ."""
+    for i in range(k):
+        for j in range(i + 1):
+            total = 0.0
+            for p in range(i, k):
+                total += N[p * k + i] * N[p * k + j] * inverse[p]
+            out[i * k + j] = total
+            out[j * k + i] = total
+
+
+@inlined_in_order
+def add_outer(u, k, out):
+    """Add u uᵀ."""
+    for i in range(k):
+        for j in range(k):
+            out[i * k + j] += u[i] * u[j]
+
+
+@inlined_in_order
+def slab_gradients(local, u, R, t, variances, precisions, k, N, Q, gradient, inner):
+    """The terms of the gradients of a full Ψ and of μ, from u's mean and covariance `local` = M⁻¹:
+
+        gradient = Ψ_ss⁻¹ ⟨z - μ⟩ = R⁻ᵀ d⁻¹ (u - t),
+        Q = Ψ_ss⁻¹ ⟨(z - μ)(z - μ)ᵀ - Ψ_ss⟩ Ψ_ss⁻¹ = R⁻ᵀ d⁻¹ (M⁻¹ + (u - t)(u - t)ᵀ - d) d⁻¹ R⁻¹,
+        inner = Ψ_ss⁻¹.
+
+    Written so, nothing large cancels. N is overwritten by R⁻¹.
+    """
+    invert_unit_triangle(R, k, N)
+    covariance_of(N, precisions, k, inner)
+    for i in range(k):
+        for j in range(k):
+            total = local[i * k + j] + (u[i] - t[i]) * (u[j] - t[j])
+            if i == j:
+                total -= variances[i]
+            Q[i * k + j] = total * precisions[i] * precisions[j]
+    for j in range(k):  # R⁻ᵀ (…), in place: row i needs the rows from i on
+        for i in range(k):
+            total = Q[i * k + j]
+            for p in range(i + 1, k):
+                total += N[p * k + i] * Q[p * k + j]
+            Q[i * k + j] = total
+    for i in range(k):
+        for j in range(k):  # (…) R⁻¹, in place: column j needs the columns from j on
+            total = Q[i * k + j]
+            for p in range(j + 1, k):
+                total += Q[i * k + p] * N[p * k + j]
+            Q[i * k + j] = total
+        total = (u[i] - t[i]) * precisions[i]
+        for p in range(i + 1, k):
+            total += N[p * k + i] * (u[p] - t[p]) * precisions[p]
+        gradient[i] = total
+
+
+@inlined_in_order
+def transform_full(local, u, R, k):
+    """From u to z = R u: ⟨u uᵀ⟩ to ⟨z zᵀ⟩ = R ⟨u uᵀ⟩ Rᵀ and ⟨u⟩ to ⟨z⟩, in place."""
+    for j in range(k):  # R ⟨u uᵀ⟩: row i needs the rows up to i
+        for i in range(k - 1, -1, -1):
+            total = local[i * k + j]
+            for p in range(i):
+                total += R[i * k + p] * local[p * k + j]
+            local[i * k + j] = total
+    for i in range(k - 1, -1, -1):
+        for j in range(k - 1, -1, -1):  # (…) Rᵀ: column j needs the columns up to j
+            total = local[i * k + j]
+            for p in range(j):
+                total += local[i * k + p] * R[j * k + p]
+            local[i * k + j] = total
+        total = u[i]
+        for p in range(i):
+            total += R[i * k + p] * u[p]
+        u[i] = total
+
+
+@inlined_in_order
+def gather_both(tables, n_latents, active, k, complete, local, covariance):
+    """G, unless it is known already, and Ψ of the active latents, all at once: most of the time
+    goes into waiting for memory."""
+    for i in range(k):
+        start = row_start(n_latents, active[i])
+        for j in range(i + 1):
+            place = active[i] if j == i else start + active[j]
+            if complete:
+                local[i * k + j] = tables[place, 0]
+            covariance[i * k + j] = tables[place, 1]
+
+
+@unrolled
+def solve(
+    k, products, shift, tables, active, complete, local, covariance, eta, R, t, variances,
+    precisions, L, inverse, v,
+):  # fmt: skip
+    """Set up and factorise the system of a state; its share of the log-joint.
+
+    `eta` = W_sᵀ y / σ², and unless `complete`, `local` = W_sᵀ W_s / σ² over what was observed.
+    """
+    value = 0.0
+    if tables is not None:
+        gather_both(tables, len(shift), active, k, complete, local, covariance)
+        value += whiten(covariance, shift, active, k, local, eta, R, t, variances, precisions)
+    else:
+        if complete:
+            linear.gather(products, len(shift), active, k, local)
+        for i in range(k):
+            eta[i] += shift[active[i]]
+    return value + factorise(local, eta, k, L, inverse, v, variances)
+
+
+@unrolled
+def expect(
+    k, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
+    L, inverse, v, N, u, Q,
+):  # fmt: skip
+    """From a solved system: `u` = ⟨z⟩ and `local` = ⟨z zᵀ⟩.
+
+    With a full Ψ also the terms of its gradient, `Q`, and of that of μ, `eta`; and Ψ_ss⁻¹ over
+    `covariance`.
+    """
+    invert(L, inverse, v, k, N, u)
+    covariance_of(N, inverse, k, local)
+    if tables is not None:
+        slab_gradients(local, u, R, t, variances, precisions, k, N, Q, eta, covariance)
+    add_outer(u, k, local)
+    if tables is not None:
+        transform_full(local, u, R, k)
+    else:
+        for i in range(k):  # z = √ψ u
+            u[i] *= spread[active[i]]
+            for j in range(i + 1):
+                local[i * k + j] *= spread[active[i]] * spread[active[j]]
+
+
+# With a diagonal Ψ and nothing missing, states of one or two latents, which most are, need no
+# arrays: what is known of them stays in registers.
+
+
+@inlined_in_order
+def solve_few(k, products, shift, active, eta):
+    """1/d₀, L₁₀, 1/d₁, v₀ and v₁ of `factorise` for a state of one or two latents.
+
+    `eta` = W_sᵀ y / σ². For one latent the system is that of two, the second of which says nothing.
+    """
+    inverse = 1.0 / (1.0 + products[active[0]])
+    v = eta[0] + shift[active[0]]
+    slope, other_inverse, other_v = 0.0, 1.0, 0.0
+    if k == 2:
+        product = products[row_start(len(shift), active[1]) + active[0]]
+        slope = product * inverse
+        # At least one but for rounding: M is one plus a positive matrix.
+        other_inverse = 1.0 / max(1.0 + products[active[1]] - slope * product, 1.0)
+        other_v = eta[1] + shift[active[1]] - slope * v
+    return inverse, slope, other_inverse, v, other_v
+
+
+@inlined_in_order
+def value_of_few(k, products, shift, active, eta):
+    """The same as `solve` returns."""
+    inverse, _, other_inverse, v, other_v = solve_few(k, products, shift, active, eta)
+    square = v * v * inverse + other_v * other_v * other_inverse
+    return 0.5 * (square + np.log(inverse * other_inverse))
+
+
+@inlined_in_order
+def add_few(k, products, shift, spread, active, eta, weight, places, activation, first, second):
+    """Add the weighted moments of a state, see `expect`: to those of the latents' `places`, and
+    squares to sums over pairs, see `triangles`.
+
+    Gives place and amount of what is yet to be added to these: the pair's, or nothing to a latent.
+    """
+    inverse, slope, other_inverse, v, other_v = solve_few(k, products, shift, active, eta)
+    other = other_v * other_inverse
+    u = v * inverse - slope * other
+    h, scale = active[0], spread[active[0]]
+    activation[places[h]] += weight
+    first[places[h]] += weight * u * scale  # eq. 46
+    variance = inverse + slope * slope * other_inverse
+    second[h] += weight * (variance + u * u) * scale * scale  # eq. 47
+    if k == 1:
+        return h, 0.0
+    g, other_scale = active[1], spread[active[1]]
+    activation[places[g]] += weight
+    first[places[g]] += weight * other * other_scale
+    second[g] += weight * (other_inverse + other * other) * other_scale * other_scale
+    covariance = -slope * other_inverse
+    amount = weight * (covariance + u * other) * scale * other_scale
+    return row_start(len(shift), g) + h, amount

@@ -1,0 +1,1 @@
+"""Spike-and-slab coding whose latents are subspaces: our extension of the paper's model."""

@@ -1,0 +1,276 @@
+"""Subspaces learnt from what was observed alone, feature by feature.
+
+Where much is missing, it is slow to treat missing values as latent: the dictionary is then fitted
+to what it had filled in itself, and moves by the observed share of the way. Of each feature only
+the rows count here in which it was observed,
+
+    Σ_n o_nd ⟨(y_d - Σ_g W_gdᵀ c_g)²⟩.
+
+Its maximiser would need second moments of all pairs of patterns for each feature. Those of the
+patterns of one latent are enough for a bound of it that touches it at the old W: by Jensen's
+inequality, in a state of k active latents,
+
+    (r_d - Σ_g δ_gᵀ c_g)² ≤ 1/k Σ_g (r_d - k δ_gᵀ c_g)²,    δ = W - W_old,  r = y - W_old c,
+
+so that the bound of EM does not fall either. With one active latent a row it is exact.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.models import linear
+from evoem.models.base import Posterior
+from evoem.models.linear import Rows
+from evoem.models.linear_statistics import NOISE_FLOORS, LinearStats, empty_stats
+from evoem.models.subspace import spatial_prior
+from evoem.models.subspace.model import SubspaceModel, SubspaceParams
+from evoem.models.subspace.observed_gram import forget_row, gather_observed, no_products_yet
+from evoem.models.subspace.shrinkage_prior import seeming_rows, within_latents
+from evoem.models.subspace.small_systems import factorise, invert, list_patterns, solve_back
+from evoem.models.subspace.spatial_prior import FieldStats
+from evoem.runtime.compile import inlined, kernel
+from evoem.states import active_latents
+
+
+class FeatureStats(NamedTuple):
+    """Those of every linear model, with `cross` and `data_square` of the bound above:
+
+    Σ_d Σ_g W_gdᵀ A_gd W_gd - 2 Σ W ⊙ cross + data_square.
+    """
+
+    linear: LinearStats
+    squares: NDArray[np.float64]  # (D Σ q(q+1)/2,)  A_gd, lower triangles, by latents
+    own: NDArray[np.float64]  # (Σ q(q+1)/2,)  Σ⟨c_g c_gᵀ⟩, likewise
+    field: FieldStats  # empty if there is none
+
+
+def triangle_starts(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the lower triangles of latents start, one after the other, and the last one ends."""
+    sizes = np.diff(groups)
+    return np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
+
+
+@inlined
+def add_own_squares(groups, latents, k, weight, u, covariance, starts, slots, own, local):
+    """Add the second moments of each active latent; k times that where they are for the row."""
+    row = 0
+    for x in range(k):
+        g = latents[x]
+        width = groups[g + 1] - groups[g]
+        place = starts[g]
+        here = local[slots[g]]
+        t = 0
+        for i in range(width):
+            for j in range(i + 1):
+                value = weight * (covariance[row + i, row + j] + u[row + i] * u[row + j])
+                own[place + t] += value
+                here[t] += k * value
+                t += 1
+        row += width
+
+
+@inlined
+def add_slopes(packed, active, n, n_seen, sigma, weight, u, covariance, residual, slopes):
+    """Add ⟨(y_d - W_d c) c_i⟩ of a state over what was observed."""
+    for i in range(n):
+        own = slopes[active[i], :n_seen]
+        factor = weight * u[i]
+        for d in range(n_seen):
+            own[d] += factor * residual[d]
+        for j in range(n):
+            pair = covariance[i, j] if j <= i else covariance[j, i]
+            factor = weight * sigma * pair
+            other = packed[active[j], :n_seen]
+            for d in range(n_seen):
+                own[d] -= factor * other[d]
+
+
+@kernel
+def add_rows(
+    groups, starts, V, shift, sigma, projections, X, observed, known, states, weights, negligible,
+    sum_activation, sum_first, cross, squares, own, scalars,
+):  # fmt: skip
+    """Add the statistics of rows, in rotated patterns."""
+    C, D = V.shape
+    G = len(groups) - 1
+    latents, active = np.empty((2, C + 1), np.int64)
+    room, widest = 32, 0
+    for g in range(G):
+        widest = max(widest, groups[g + 1] - groups[g])
+    local, N = np.empty((2, room, room))
+    eta, u, inverse = np.empty(C), np.empty(C), np.empty(C)
+    residual, explained = np.empty(D), np.empty(D)
+    triangles = np.empty((G, widest * (widest + 1) // 2))
+    slopes = np.empty((C, D))
+    for r in range(states.shape[0]):
+        forget_row(known, observed, r)
+        n_seen, n_met = known.sizes[0], 0
+        scalars[0] += n_seen
+        for m in range(states.shape[1]):
+            weight = weights[r, m]
+            if not weight > negligible:
+                continue
+            k = active_latents(states, r, m, latents)
+            n = list_patterns(groups, latents, k, active)
+            if n > room:
+                room = min(2 * n, C)
+                local, N = np.empty((2, room, room))
+            for i in range(n):
+                eta[i] = projections[r, active[i]] + shift[active[i]]
+            gather_observed(known, V, groups, latents, k, local)
+            factorise(local, eta, n, 0, inverse)
+            solve_back(local, eta, n, 0, inverse, u)
+            invert(local, n, 0, inverse, N)
+            for slot in range(n_met, known.sizes[1]):  # met for the first time
+                g = known.met[slot]
+                triangles[slot] = 0.0
+                slopes[groups[g] : groups[g + 1], :n_seen] = 0.0
+            n_met = known.sizes[1]
+            for d in range(n_seen):
+                residual[d] = X[r, known.observed[d]]
+            trace = 0.0
+            for i in range(n):
+                sum_activation[active[i]] += weight
+                sum_first[active[i]] += weight * u[i]  # eq. 46
+                trace += local[i, i]
+                factor = sigma * u[i]
+                for d in range(n_seen):
+                    residual[d] -= factor * known.packed[active[i], d]
+            total = 0.0
+            for d in range(n_seen):
+                total += residual[d] * residual[d]
+            # ⟨|y - W c|²⟩, since V Vᵀ = M - 1.
+            scalars[1] += weight * (total + sigma * sigma * (n - trace))
+            add_own_squares(
+                groups, latents, k, weight, u, local, starts, known.slots, own, triangles
+            )
+            add_slopes(known.packed, active, n, n_seen, sigma, weight, u, local, residual, slopes)
+        for slot in range(n_met):
+            g = known.met[slot]
+            first, width = groups[g], groups[g + 1] - groups[g]
+            size = width * (width + 1) // 2
+            here = triangles[slot]
+            for d in range(n_seen):
+                place = starts[g] * D + known.observed[d] * size
+                line = squares[place : place + size]
+                for t in range(size):
+                    line[t] += here[t]
+            for i in range(width):
+                explained[:n_seen] = 0.0
+                for j in range(width):
+                    low, high = max(i, j), min(i, j)
+                    factor = sigma * here[low * (low + 1) // 2 + high]
+                    for d in range(n_seen):
+                        explained[d] += factor * known.packed[first + j, d]
+                for d in range(n_seen):
+                    slope = slopes[first + i, d]
+                    cross[first + i, known.observed[d]] += explained[d] + slope
+                    scalars[1] += sigma * known.packed[first + i, d] * (explained[d] + 2 * slope)
+
+
+def each_latent(
+    groups: NDArray[np.int64], triangles: NDArray[np.float64]
+) -> Iterator[NDArray[np.float64]]:
+    """Symmetric matrices of lower triangles, equally many for each latent."""
+    starts = triangle_starts(groups)
+    number = len(triangles) // starts[-1]
+    for g, width in enumerate(np.diff(groups)):
+        own = triangles[number * starts[g] : number * starts[g + 1]].reshape(number, -1)
+        row, column = np.indices((width, width))
+        low, high = np.maximum(row, column), np.minimum(row, column)
+        yield own[:, low * (low + 1) // 2 + high]
+
+
+def rotate_triangles(
+    groups: NDArray[np.int64], back: NDArray[np.float64], triangles: NDArray[np.float64]
+) -> None:
+    """Second moments from rotated patterns to those of the parameters, in place."""
+    turned = []
+    for g, matrices in enumerate(each_latent(groups, triangles)):
+        width = matrices.shape[1]
+        own = back[groups[g] : groups[g + 1], :width]
+        lower = np.tril_indices(width)
+        turned.append((own @ matrices @ own.T)[:, *lower].ravel())
+    triangles[:] = np.concatenate(turned)
+
+
+class SubspacesByFeature(SubspaceModel):
+    """Subspaces whose dictionary is learnt from what was observed alone.
+
+    Parameters
+    ----------
+    rank : int
+        The most patterns a latent may have beside its mean.
+    prior_rows : float
+        How strong a prior is by which latents resemble each other, in rows, see
+        `shrinkage_prior`. M-steps then raise the bound and the prior together.
+    """
+
+    def __init__(self, rank: int = 2, prior_rows: float = 0.0) -> None:
+        super().__init__(rank)
+        self.prior_rows = prior_rows
+
+    def empty_statistics(self, params: SubspaceParams) -> Any:
+        D, G = params.components.shape[1], len(params.activation_probs)
+        size = triangle_starts(params.groups)[-1]
+        return FeatureStats(
+            empty_stats(params.components, False)._replace(second=np.zeros(0)),
+            np.zeros(size * D),
+            np.zeros(size),
+            spatial_prior.empty_statistics(params.field, G),
+        )
+
+    def accumulate(
+        self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
+    ) -> None:
+        observed = rows.observed
+        if observed is None:
+            observed = np.ones(rows.X.shape, np.bool_)
+        sums, scalars = stats.linear, np.zeros(2)
+        negligible = linear.negligible_weight(derived.scaled.dtype)
+        add_rows(
+            derived.groups, triangle_starts(derived.groups), derived.scaled, derived.shift,
+            np.sqrt(derived.noise_variance), rows.projections, rows.X, observed,
+            no_products_yet(derived.scaled, derived.groups), *posterior, negligible,
+            sums.activation, sums.first, sums.cross, stats.squares, stats.own, scalars,
+        )  # fmt: skip
+        square = np.square(rows.X, dtype=np.float64).sum()
+        sums.n_rows[...] += len(rows.X)
+        sums.n_observed[...] += scalars[0]
+        sums.data_square[...] += scalars[1]
+        sums.floor[...] += NOISE_FLOORS[rows.X.dtype] * square
+        spatial_prior.add(stats.field, rows.sites, *posterior, negligible)
+
+    def gathered(self, derived: Any, stats: Any) -> Any:
+        rotate_triangles(derived.groups, derived.back, stats.squares)
+        rotate_triangles(derived.groups, derived.back, stats.own)
+        self.rotate_sums(derived, stats)
+        return stats
+
+    def new_dictionary(
+        self, params: SubspaceParams, stats: Any
+    ) -> tuple[NDArray[np.float64], float]:
+        sums, W, groups = stats.linear, params.components, params.groups
+        seeming = seeming_rows(params, self.prior_rows)
+        wanted = sums.cross + seeming.cross
+        new, pulled = np.empty_like(W), np.empty_like(W)
+        typical = sums.activation.mean() + self.prior_rows
+        least = linear.PROXIMITY * typical + np.finfo(float).tiny  # where nothing was seen
+        for g, squares in enumerate(each_latent(groups, stats.squares)):
+            own, width = slice(groups[g], groups[g + 1]), groups[g + 1] - groups[g]
+            system = squares + seeming.second[own, :width]
+            pull = linear.PROXIMITY * np.trace(system, axis1=1, axis2=2) + least
+            system += pull[:, None, None] * np.eye(width)
+            target = wanted[own].T + pull[:, None] * W[own].T
+            new[own] = np.linalg.solve(system, target[..., None])[..., 0].T
+            pulled[own] = pull * (W[own] - new[own])
+        pulled += seeming.cross - within_latents(groups, seeming.second, new)
+        return new, linear.noise_left(sums, new, pulled, float(params.noise_variance))
+
+    def sums_of_squares(self, params: SubspaceParams, stats: Any) -> NDArray[np.float64]:
+        return np.concatenate(
+            [np.diag(matrix) for (matrix,) in each_latent(params.groups, stats.own)]
+        )

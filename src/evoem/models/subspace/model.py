@@ -1,0 +1,443 @@
+"""Spike-and-slab coding whose binary latents switch whole subspaces on and off.
+
+A latent of spike-and-slab coding adds one pattern in a random amount. Here it adds several,
+
+    y ~ N(Σ_g s_g W_gᵀ z_g, σ² 1),    z_g ~ N(μ_g, diag ψ_g),
+
+of which one may be a mean (μ = 1, ψ small) and the others the directions in which data differ from
+it (μ = 0). What varies together then costs one switch in the prior, not one each. With one pattern
+a latent this is spike-and-slab coding; with exactly one active latent, a mixture of Gaussians of
+low rank.
+
+`components` (C, D), `slab_means` and `slab_covariance` (C,) have the patterns of all latents one
+after the other; those of latent g are `groups[g]:groups[g + 1]`.
+
+Within a latent patterns can be rotated as one likes: z has unit covariance once √ψ is in the
+dictionary. They are rotated to be orthogonal, V_g V_gᵀ = diag λ_g, so that the system of
+`slab_posterior` is diagonal for a state of one latent, and nearly so for others.
+
+Rows may lie in a plane, and latents then have other probabilities in other places: see
+`evoem.models.subspace.spatial_prior`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from evoem.models import linear
+from evoem.models.base import Mask, Model, Posterior, Prior
+from evoem.models.linear import LinearModel, Moments, Rows, slice_rows
+from evoem.models.linear_statistics import LinearStats, empty_stats
+from evoem.models.spike_slab.model import EXAMPLE_SPREAD
+from evoem.models.spike_slab.update import slab_means, slab_variances
+from evoem.models.subspace import additions, kernels, spatial_prior
+from evoem.models.subspace.additions import Tiers, tiers_of
+from evoem.models.subspace.latent_pairs import Pairs, solve_pairs
+from evoem.models.subspace.observed_gram import ObservedGram, no_products_yet
+from evoem.models.subspace.second_moments import (
+    add_covariances,
+    place_blocks,
+    rotate_moments,
+    spread,
+)
+from evoem.models.subspace.shrinkage_prior import patterns_by_width, within_latents
+from evoem.models.subspace.spatial_prior import FieldStats
+from evoem.models.subspace.start import Clusters, cluster, nearest, principal_directions
+from evoem.ranking import empty_ranks, highest
+from evoem.runtime.linalg import square
+from evoem.states import Genomes, Population, pack, whole_population
+
+# A pattern has as many parameters as data have features. It is worth having where the likelihood
+# gains so many nats by each.
+WORTH = 2.0
+# Latents that are active in a row, to begin with.
+ACTIVE_AT_FIRST = 1.2
+# Rows that clusters are found among.
+EXAMPLES = 20_000
+# Correlations of patterns with what states leave that are held at once: they stay in the cache.
+CORRELATIONS_AT_ONCE = 1 << 19
+# Latents that the best ones of an incomplete row are chosen among, for each.
+CANDIDATES = 4
+# Rows of which less than this share of the usual number of values was observed, such as patches
+# that reach beyond an image, say more about what they were filled with.
+USUAL = 0.75
+
+
+class SubspaceParams(NamedTuple):
+    """Θ = (π, σ, W, μ, ψ) and where the patterns of each latent start."""
+
+    components: NDArray[np.float64]
+    activation_probs: NDArray[np.float64]
+    noise_variance: NDArray[np.float64]
+    slab_means: NDArray[np.float64]
+    slab_covariance: NDArray[np.float64]
+    groups: NDArray[np.int64]
+    # (rows, columns, G) if π depends on where a row lies, see `evoem.models.subspace.spatial_prior`
+    field: NDArray[np.float64] | None = None
+
+
+class SubspaceStats(NamedTuple):
+    """Those of every linear model, of patterns, but for second moments, which have their own
+    place; and how often states were met whose covariance is the same for all rows."""
+
+    linear: LinearStats
+    second: NDArray[np.float64]  # Σ⟨c cᵀ⟩ by pairs of latents, see `place_blocks`
+    together: NDArray[np.float64]  # (G, G): weight of states of latents g < h alone, or of g alone
+    field: FieldStats  # empty if there is none
+
+
+class Derived(NamedTuple):
+    """The scaled dictionary V, rotated within each latent, and what follows from it."""
+
+    groups: NDArray[np.int64]
+    scaled: NDArray[np.floating]  # (C, D)  V
+    projector: NDArray[np.floating]  # V / σ
+    gram: NDArray[np.floating]  # V Vᵀ: diagonal within a latent
+    logits: NDArray[np.float64]  # (G,)  log-odds of the latents
+    bias: NDArray[np.float64]  # (1, G)  log-odds - t²/2
+    field: NDArray[np.float64] | None
+    shift: NDArray[np.floating]  # (C,)  t
+    pivots: NDArray[np.floating]  # (C,)  1 / (1 + λ)
+    constants: NDArray[np.float64]  # (G,)  -½ Σ log(1 + λ)
+    pairs: Pairs
+    tiers: Tiers
+    blocks: NDArray[np.int64]  # (G, G): where second moments of pairs of latents stand
+    back: NDArray[np.float64]  # (C, largest rank): row i has √ψ times the rotation of pattern i
+    noise_variance: float
+    log_prior: float
+    expected_active: float
+
+
+class SubspaceModel(LinearModel):
+    """Spike-and-slab coding with several patterns a latent, behind the model contract.
+
+    Parameters
+    ----------
+    rank : int
+        The most patterns a latent may have beside its mean.
+    """
+
+    starts_single = True
+
+    def __init__(self, rank: int = 2) -> None:
+        super().__init__()
+        self.rank = rank
+
+    def from_clusters(
+        self,
+        rows: NDArray[np.floating],
+        clusters: Clusters,
+        noise_variance: float | None = None,
+    ) -> SubspaceParams:
+        """A latent for each cluster, of its mean and the directions in which its rows differ.
+
+        A direction is taken if that is worth its parameters: rows whose variance along it is ρ
+        times the noise's gain (ρ - 1 - log ρ) / 2 nats each. So rows must be all there are: among
+        few, variances differ by chance, and this would be held against what all gain.
+        """
+        counts, means, variances, vectors = principal_directions(rows, clusters)
+        n_features = rows.shape[1]
+        shares = counts / counts.sum()
+        if noise_variance is None:  # what is smallest is noise
+            noise_variance = float(shares @ variances[:, n_features // 2 :].mean(1))
+        noise_variance = max(noise_variance, linear.least_noise(rows), np.finfo(float).tiny)
+        ratios = np.maximum(variances / noise_variance, 1.0)
+        gains = 0.5 * counts[:, None] * (ratios - 1 - np.log(ratios))
+        ranks = np.minimum((gains > WORTH * n_features).sum(1), self.rank)
+        scales = np.sqrt(np.maximum(variances - noise_variance, 0.0))
+        components, slab_means = [], []
+        for g, rank in enumerate(ranks):
+            components += [means[g : g + 1], vectors[g, :rank] * scales[g, :rank, None]]
+            slab_means += [1.0] + [0.0] * int(rank)
+        slab_means_array = np.array(slab_means)
+        return SubspaceParams(
+            np.concatenate(components),
+            np.clip(ACTIVE_AT_FIRST * shares, 0.1 / len(shares), 0.5),
+            np.array(noise_variance),
+            slab_means_array,
+            np.where(slab_means_array > 0, EXAMPLE_SPREAD, 1.0),
+            np.concatenate([[0], np.cumsum(1 + ranks)]).astype(np.int64),
+        )
+
+    def initialize(
+        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+    ) -> SubspaceParams:
+        if observed is not None:
+            X = np.where(observed, X, linear.observed_moments(X, observed)[0]).astype(X.dtype)
+            counts = observed.sum(1)
+            X = X[counts >= USUAL * np.median(counts)]
+        chosen = X[rng.permutation(len(X))[:EXAMPLES]]
+        clusters = cluster(chosen, n_latents, int(rng.integers(2**31)))
+        return self.from_clusters(X, nearest(X, clusters.centres))
+
+    def prepare(self, params: SubspaceParams, dtype: DTypeLike) -> Derived:
+        pi, groups = params.activation_probs, params.groups
+        sigma = np.sqrt(params.noise_variance)
+        spread = np.sqrt(params.slab_covariance)
+        V = params.components * (spread / sigma)[:, None]
+        shift = params.slab_means / spread
+        back = np.zeros((len(V), int(np.diff(groups).max())))
+        for places in patterns_by_width(groups):
+            blocks, width = V[places], places.shape[1]
+            _, vectors = np.linalg.eigh(blocks @ blocks.transpose(0, 2, 1))
+            V[places] = vectors.transpose(0, 2, 1) @ blocks
+            shift[places] = np.einsum("gpi,gp->gi", vectors, shift[places])
+            back[places.ravel(), :width] = (spread[places][:, :, None] * vectors).reshape(-1, width)
+        gram = square(V).astype(dtype)
+        pivots = 1 + np.square(V).sum(1)
+        logits = np.log(pi / (1 - pi))
+        return Derived(
+            groups,
+            V.astype(dtype),
+            (V / sigma).astype(dtype),
+            gram,
+            logits,
+            (logits - 0.5 * np.add.reduceat(shift**2, groups[:-1]))[None],
+            params.field,
+            shift.astype(dtype),
+            (1 / pivots).astype(dtype),
+            -0.5 * np.add.reduceat(np.log(pivots), groups[:-1]),
+            solve_pairs(groups, gram),
+            tiers_of(groups),
+            place_blocks(groups),
+            back,
+            float(params.noise_variance),
+            float(np.log1p(-pi).sum()),
+            float(pi.sum()),
+        )
+
+    def n_latents(self, derived: Any) -> int:
+        return len(derived.groups) - 1
+
+    def groups(self, derived: Any) -> NDArray[np.int64] | None:
+        own: NDArray[np.int64] = derived.groups
+        return own
+
+    def place(self, derived: Any, rows: Rows, positions: NDArray[np.floating]) -> Rows:
+        """With the probabilities that latents have there, if the parameters have a field."""
+        if derived.field is None:
+            return rows
+        sites = spatial_prior.locate(derived.field, positions)
+        odds = (sites.probs / (1 - sites.probs)).astype(rows.X.dtype)
+        log_prior = sites.log_inactive - derived.log_prior
+        return rows._replace(
+            base=rows.base + log_prior,
+            constants=rows.constants + log_prior,
+            sites=sites,
+            bias=derived.bias - derived.logits + np.log(odds),
+        )
+
+    def _products(self, derived: Any, rows: Rows) -> ObservedGram | None:
+        """Room for inner products over what was observed, if anything was not."""
+        return None if rows.observed is None else no_products_yet(derived.scaled, derived.groups)
+
+    def log_joints(self, derived: Any, rows: Rows, population: Population) -> None:
+        bias = derived.bias if rows.bias is None else rows.bias
+        kernels.log_joints(
+            derived.groups, derived.scaled, derived.gram, bias, derived.shift,
+            derived.pivots, derived.constants, derived.pairs, rows.projections, rows.base,
+            rows.complete, rows.observed, self._products(derived, rows), *population,
+        )  # fmt: skip
+
+    def best_single(self, derived: Any, rows: Rows, out: NDArray[np.int64]) -> None:
+        """Of incomplete rows among those that are best if V were orthogonal over what was seen."""
+        scores = self.single_scores(derived, rows)
+        out[:] = highest(scores, out.shape[1])
+        incomplete, n_latents = np.flatnonzero(~rows.complete), scores.shape[1]
+        if len(incomplete) == 0:
+            return
+        n_candidates = min(CANDIDATES * out.shape[1], n_latents)
+        candidates = highest(scores[incomplete], n_candidates)
+        single = pack(np.eye(n_latents, dtype=np.bool_))
+        values = np.empty((len(incomplete), n_candidates))
+        population = whole_population(single[candidates], values)
+        self.log_joints(derived, slice_rows(rows, incomplete), population)
+        chosen = highest(values, out.shape[1])
+        out[incomplete] = np.take_along_axis(candidates, chosen, axis=1)
+
+    def single_scores(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
+        """Log-joints of states of one latent; of incomplete rows as if V were orthogonal."""
+        bias = derived.bias if rows.bias is None else rows.bias
+        squares = np.empty((0, len(derived.scaled)), derived.scaled.dtype)
+        if rows.observed is not None:
+            seen = rows.observed[~rows.complete].astype(derived.scaled.dtype)
+            squares = linear.row_products(seen, derived.scaled**2)
+        out = np.empty((len(rows.X), self.n_latents(derived)))
+        kernels.single_scores(
+            derived.groups, bias, derived.shift, derived.pivots, derived.constants,
+            rows.projections, rows.base, rows.complete, squares, out,
+        )  # fmt: skip
+        return out
+
+    def fill_moments(
+        self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments,
+        stats: Any | None,
+    ) -> None:  # fmt: skip
+        sums: Any = (np.empty(0), np.empty((0, 0)))
+        if stats is not None:
+            sums = stats.second, stats.together
+        kernels.moments(
+            derived.groups, derived.scaled, derived.gram, derived.shift, derived.pivots,
+            derived.pairs, rows.projections, rows.complete, rows.observed,
+            self._products(derived, rows), *moments, *posterior,
+            linear.negligible_weight(derived.scaled.dtype), derived.blocks, *sums,
+        )  # fmt: skip
+
+    def empty_statistics(self, params: SubspaceParams) -> SubspaceStats:
+        G, sizes = len(params.activation_probs), np.diff(params.groups)
+        return SubspaceStats(
+            empty_stats(params.components, False)._replace(second=np.zeros(0)),
+            np.zeros((sizes.sum() ** 2 + sizes @ sizes) // 2),
+            np.zeros((G, G)),
+            spatial_prior.empty_statistics(params.field, G),
+        )
+
+    def linear_part(self, stats: SubspaceStats) -> LinearStats:
+        return stats.linear
+
+    def accumulate(
+        self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
+    ) -> None:
+        super().accumulate(stats, self.rotated(params, derived), derived, rows, posterior)
+        negligible = linear.negligible_weight(derived.scaled.dtype)
+        spatial_prior.add(stats.field, rows.sites, *posterior, negligible)
+
+    def gathered(self, derived: Any, stats: Any) -> Any:
+        add_covariances(
+            derived.groups, derived.pivots, derived.pairs, stats.together, derived.blocks,
+            stats.second,
+        )  # fmt: skip
+        stats.together[:] = 0.0
+        rotate_moments(derived.groups, derived.back, derived.blocks, stats.second)
+        self.rotate_sums(derived, stats)
+        return stats
+
+    def rotate_sums(self, derived: Any, stats: Any) -> None:
+        """Those of single patterns from rotated ones to those of the parameters, in place."""
+        sums = stats.linear
+        for values in (sums.first[:, None], sums.cross):
+            values[:] = within_latents(derived.groups, derived.back, values)
+        if derived.field is not None:
+            spatial_prior.settle(stats.field, derived.field)
+
+    def rotated(self, params: SubspaceParams, derived: Any) -> SubspaceParams:
+        """The same model with the rotated patterns, whose slabs have unit variances."""
+        return params._replace(
+            components=derived.scaled.astype(np.float64) * np.sqrt(derived.noise_variance),
+            slab_means=derived.shift.astype(np.float64),
+            slab_covariance=np.ones(len(derived.shift)),
+        )
+
+    def reconstruct(
+        self, params: Any, derived: Any, rows: Rows, posterior: Posterior
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        mean, variance = super().reconstruct(
+            self.rotated(params, derived), derived, rows, posterior
+        )
+        if rows.sites is not None:
+            unseen = linear.nothing_observed(rows.observed)
+            mean[unseen], variance[unseen] = self._expected(params, rows.sites.probs[unseen])
+        return mean, variance
+
+    def best_additions(
+        self, derived: Any, rows: Rows, genomes: Genomes, n_best: int
+    ) -> NDArray[np.int32]:
+        """Ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
+        owns, squares = self._squares_seen(derived, rows)
+        V, (n_rows, n_parents, _) = derived.scaled, genomes.states.shape
+        out = empty_ranks(genomes, n_best)
+        left = np.zeros((n_rows, n_parents, V.shape[1]), V.dtype)
+        additions.what_is_left(
+            derived.groups, V, derived.gram, derived.shift, derived.pivots,
+            V.dtype.type(np.sqrt(derived.noise_variance)), rows.projections, rows.X,
+            rows.complete, rows.observed, self._products(derived, rows), *genomes, left,
+        )  # fmt: skip
+        in_tiers, shift = V[derived.tiers.patterns], derived.shift[derived.tiers.patterns]
+        step = max(CORRELATIONS_AT_ONCE // (n_parents * len(V)), 1)
+        for start in range(0, n_rows, step):
+            part = slice(start, start + step)
+            some = linear.row_products(left[part].reshape(-1, V.shape[1]), in_tiers)
+            additions.rank_additions(
+                derived.tiers, shift, squares, owns[part],
+                some.reshape(-1, n_parents, len(V)), *slice_rows(genomes, part), out[part],
+            )  # fmt: skip
+        return out
+
+    def _squares_seen(
+        self, derived: Any, rows: Rows
+    ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+        """Squares of V, in tiers, over what was observed, and which of them are a row's: often the
+        first."""
+        own, V = np.zeros(len(rows.X), np.int64), derived.scaled[derived.tiers.patterns]
+        squares = np.diag(derived.gram)[None, derived.tiers.patterns]
+        if rows.observed is None:
+            return own, squares
+        incomplete = np.flatnonzero(~rows.complete)
+        own[incomplete] = np.arange(1, len(incomplete) + 1)
+        some = linear.row_products(rows.observed[incomplete].astype(V.dtype), V**2)
+        return own, np.concatenate([squares, some])
+
+    def update(self, params: SubspaceParams, stats: SubspaceStats) -> SubspaceParams:
+        sums = stats.linear
+        components, noise = self.new_dictionary(params, stats)
+        pi = linear.clip_probabilities(sums.activation[params.groups[:-1]] / sums.n_rows)
+        means = slab_means(params.slab_means, sums)
+        squares = self.sums_of_squares(params, stats)
+        variances = slab_variances(params.slab_covariance, means, sums, squares)
+        local = (
+            None if params.field is None else spatial_prior.update(params.field, stats.field, pi)
+        )
+        return SubspaceParams(
+            components, pi, np.array(noise), means, variances, params.groups, local
+        )
+
+    def new_dictionary(
+        self, params: SubspaceParams, stats: Any
+    ) -> tuple[NDArray[np.float64], float]:
+        """W and σ² that raise the bound."""
+        second = spread(params.groups, stats.second)
+        return linear.update_dictionary(
+            stats.linear, second, params.components, float(params.noise_variance)
+        )
+
+    def sums_of_squares(self, params: SubspaceParams, stats: Any) -> NDArray[np.float64]:
+        """(C,)  Σ⟨c²⟩ of each pattern."""
+        blocks = np.diag(place_blocks(params.groups))
+        places = [
+            start + np.arange(size) * (size + 1)
+            for start, size in zip(blocks, np.diff(params.groups), strict=True)
+        ]
+        squares: NDArray[np.float64] = stats.second[np.concatenate(places)]
+        return squares
+
+    def codes(
+        self, params: Any, derived: Any, rows: Rows, posterior: Posterior
+    ) -> NDArray[np.float64]:
+        """Posterior probability that a latent is active: its patterns have no common amount."""
+        out = Model.codes(self, params, derived, rows, posterior)
+        unseen = linear.nothing_observed(rows.observed)
+        own = params.activation_probs if rows.sites is None else rows.sites.probs[unseen]
+        out[unseen] = own
+        return out
+
+    def prior(self, params: SubspaceParams) -> Prior:
+        return Prior(params.activation_probs, *self._expected(params, params.activation_probs))
+
+    def _expected(
+        self, params: SubspaceParams, pi: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of data of which nothing but π was seen, or of each of several."""
+        starts, W = params.groups[:-1], params.components
+        means = np.add.reduceat(params.slab_means[:, None] * W, starts)
+        variances = np.add.reduceat(params.slab_covariance[:, None] * W**2, starts)
+        # Latents are independent: Var of s_g m_g, with m_g what the means of their patterns add.
+        return pi @ means, pi @ variances + (pi * (1 - pi)) @ means**2
+
+    def sample(
+        self, params: SubspaceParams, n: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        states = rng.random((n, len(params.activation_probs))) < params.activation_probs
+        active = np.repeat(states, np.diff(params.groups), axis=1)
+        slab = rng.standard_normal(active.shape) * np.sqrt(params.slab_covariance)
+        return linear.observe(active * (params.slab_means + slab), params, rng), states

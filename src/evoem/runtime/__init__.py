@@ -1,0 +1,1 @@
+"""What the numerics stand on: compiled code, threads, interrupts, files, linear algebra."""

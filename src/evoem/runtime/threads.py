@@ -1,0 +1,154 @@
+"""Threads over parts of the work.
+
+Parts do not depend on the number of threads, and what comes of them is taken in their order, so the
+number of threads changes nothing in the result.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+from evoem.runtime import interrupts
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class _Crew(NamedTuple):
+    """Threads that help another."""
+
+    helpers: ThreadPoolExecutor
+    size: int
+
+
+# Who helps this thread and is free: models are not told so by their arguments.
+_CREW: ContextVar[_Crew | None] = ContextVar("crew", default=None)
+
+_BLAS = ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS in one thread: ours are busy already, and its sums must not depend on their number."""
+    with _BLAS.limit(limits=1, user_api="blas"):
+        yield
+
+
+def split(n_rows: int, size: int) -> list[slice]:
+    """Consecutive slices of at most `size` rows."""
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+
+
+class _InOrder(Generic[T]):
+    """Hands results on in the order of their numbers, one at a time.
+
+    The thread that brings the next one does so, and hands on what others left: none waits for
+    another, and no further thread has to be woken.
+    """
+
+    def __init__(self, take: Callable[[T], Any]) -> None:
+        self._take = take
+        self._left: dict[int, T] = {}
+        self._next = 0
+        self._busy = False
+        self._lock = Lock()
+
+    def bring(self, number: int, result: T) -> None:
+        """Hand on a result, now or when its turn has come."""
+        with self._lock:
+            self._left[number] = result
+            if self._busy:
+                return
+            self._busy = True
+        while True:
+            with self._lock:
+                self._busy = self._next in self._left
+                if not self._busy:
+                    return
+                result = self._left.pop(self._next)
+                self._next += 1
+            self._take(result)
+
+
+def in_threads(
+    work: Callable[[slice], T],
+    parts: list[slice],
+    n_jobs: int,
+    take: Callable[[T], Any] = lambda result: None,
+) -> None:
+    """`work` on every part, by `n_jobs` threads; `take` gets the results in the parts' order."""
+    if n_jobs == 1:
+        for part in parts:
+            interrupts.check()
+            take(work(part))
+        return
+    numbered, results = iter(enumerate(parts)), _InOrder(take)
+
+    def go_on() -> None:
+        try:
+            for number, part in numbered:
+                interrupts.check()
+                results.bring(number, work(part))
+        except BaseException:  # an error or an interrupt need not wait for the other parts
+            for _ in numbered:
+                pass
+            raise
+
+    with crew(n_jobs), _busy_crew() as helpers:
+        others = [helpers.submit(go_on) for _ in range(n_jobs - 1)]
+        try:
+            go_on()  # this thread is one of them
+        finally:
+            wait(others)
+    for other in others:
+        other.result()
+
+
+@contextmanager
+def crew(n_jobs: int) -> Iterator[None]:
+    """Threads for all that this one does next, it being one of them; kept if there are enough.
+
+    Threads that are started anew for every part of the work would cost time, and so would their
+    memory, which no cache holds yet.
+    """
+    at_hand = _CREW.get()
+    if n_jobs == 1 or (at_hand is not None and at_hand.size >= n_jobs):
+        yield
+        return
+    with ThreadPoolExecutor(n_jobs - 1) as helpers:  # threads start when they are first needed
+        before = _CREW.set(_Crew(helpers, n_jobs))
+        try:
+            yield
+        finally:
+            _CREW.reset(before)
+
+
+@contextmanager
+def _busy_crew() -> Iterator[ThreadPoolExecutor]:
+    """The crew at hand, which is not at hand meanwhile."""
+    at_hand = _CREW.get()
+    if at_hand is None:
+        raise RuntimeError("there is no crew")
+    before = _CREW.set(None)
+    try:
+        yield at_hand.helpers
+    finally:
+        _CREW.reset(before)
+
+
+def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
+    """What two functions return, side by side if there is a crew that is not busy."""
+    if _CREW.get() is None:
+        return first(), second()
+    with _busy_crew() as helpers:
+        other = helpers.submit(first)
+        try:
+            result = second()
+        finally:
+            wait([other])  # nothing goes on behind an error
+    return other.result(), result

@@ -1,0 +1,88 @@
+"""Ctrl-C where nothing is half done."""
+
+import signal
+import threading
+import time
+
+import pytest
+
+from evoem.runtime import interrupts
+from evoem.runtime.threads import in_threads, split
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_the_first_interrupt_waits_for_a_place_where_it_may_be_raised():
+    with interrupts.noted() as noted:
+        interrupt()
+        interrupts.check()  # nobody here knows what to do about it
+        assert noted.waiting
+        with pytest.raises(KeyboardInterrupt), interrupts.raised():
+            interrupts.check()
+        assert not noted.waiting
+        with interrupts.raised():
+            interrupts.check()  # once is enough
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_second_interrupt_does_not_wait():
+    with interrupts.noted() as noted:
+        interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+        assert noted.number == 2
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_whoever_notes_them_first_notes_them_all():
+    with interrupts.noted() as outer:
+        with interrupts.noted() as inner:
+            assert inner is outer
+        interrupt()
+        assert outer.waiting
+
+
+def test_interrupts_that_others_handle_are_left_to_them():
+    came = []
+    usual = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        with interrupts.noted() as noted:
+            interrupt()
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert (len(came), noted.number) == (1, 0)
+
+
+def test_other_threads_leave_the_handler_alone():
+    seen = []
+
+    def work():
+        with interrupts.noted():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_parts_of_the_work_are_done_whole(n_jobs):
+    main = threading.get_ident()
+    begun, done = [], []
+
+    def work(part):
+        begun.append(part.start)
+        if threading.get_ident() != main:
+            time.sleep(0.001)  # it is the main thread that notices
+        elif not noted.number:
+            interrupt()
+        done.append(part.start)
+
+    with interrupts.noted() as noted, pytest.raises(KeyboardInterrupt), interrupts.raised():
+        in_threads(work, split(100_000, 1), n_jobs)
+    assert sorted(begun) == sorted(done)
+    assert len(done) < 100_000

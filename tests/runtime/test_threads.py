@@ -1,0 +1,153 @@
+"""Threads over parts of the work."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from evoem.runtime.threads import both, crew, in_threads, split
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_results_are_taken_in_the_order_of_the_parts_whoever_is_done_first(n_jobs):
+    waits = np.random.default_rng(0).permutation(24) / 5000
+    taken = []
+
+    def work(part):
+        time.sleep(waits[part.start])
+        return part.start
+
+    in_threads(work, split(24, 1), n_jobs, taken.append)
+    assert taken == list(range(24))
+
+
+def test_results_are_taken_one_at_a_time():
+    inside, most = 0, 0
+
+    def take(result):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.001)
+        inside -= 1
+
+    in_threads(lambda part: part, split(30, 1), 5, take)
+    assert most == 1
+
+
+def test_as_many_threads_work_as_are_asked_for_and_no_more():
+    together = threading.Barrier(3, timeout=60)  # passed only if three wait at the same time
+    seen = set()
+
+    def work(part):
+        seen.add(threading.get_ident())
+        together.wait()
+
+    in_threads(work, split(12, 1), 3)
+    assert len(seen) == 3
+    assert threading.get_ident() in seen
+
+
+def test_more_threads_than_parts_do_each_part_once():
+    done = []
+    in_threads(lambda part: done.append(part.start), split(2, 1), 8)
+    assert sorted(done) == [0, 1]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+@pytest.mark.parametrize("error", [ValueError("wrong"), KeyboardInterrupt()])
+def test_an_error_is_raised_and_leaves_the_other_parts_undone(n_jobs, error):
+    done = []
+
+    def work(part):
+        if part.start == 3:
+            raise error
+        time.sleep(0.001)
+        done.append(part.start)
+
+    with pytest.raises(type(error)):
+        in_threads(work, split(1000, 1), n_jobs)
+    assert len(done) < 100
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_an_error_while_results_are_taken_is_raised(n_jobs):
+    def take(result):
+        if result.start == 2:
+            raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        in_threads(lambda part: part, split(50, 1), n_jobs, take)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_two_functions_run_side_by_side_if_two_threads_are_crew(n_jobs):
+    def own_thread():
+        return threading.get_ident()
+
+    with crew(n_jobs):
+        first, second = both(own_thread, own_thread)
+    assert second == threading.get_ident()
+    assert (first == second) == (n_jobs == 1)
+    assert both(own_thread, own_thread) == (second, second)  # the crew is gone
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_an_error_of_either_function_is_raised(n_jobs, wrong):
+    def fail():
+        raise ValueError("wrong")
+
+    functions = [lambda: 1, lambda: 2]
+    functions[wrong] = fail
+    with crew(n_jobs), pytest.raises(ValueError, match="wrong"):
+        both(*functions)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_threads_that_are_busy_already_get_no_others(which):
+    functions = [lambda: None, lambda: None]
+    functions[which] = lambda: both(threading.get_ident, threading.get_ident)
+    with crew(4):
+        inner = both(*functions)[which]
+    assert len(set(inner)) == 1
+
+
+def test_a_crew_is_kept_for_all_that_is_done_with_it():
+    seen = set()
+    together = threading.Barrier(2, timeout=60)
+
+    def work(part):
+        seen.add(threading.get_ident())
+        together.wait()
+
+    with crew(2):
+        for _ in range(5):
+            in_threads(work, split(2, 1), 2)
+            both(together.wait, lambda: work(None))
+    assert len(seen) == 2
+
+
+def test_a_crew_that_is_too_small_is_not_the_one_that_works():
+    together = threading.Barrier(3, timeout=60)  # passed only if three wait at the same time
+    places = []
+    with crew(2):
+        in_threads(lambda part: together.wait(), split(3, 1), 3, places.append)
+    assert sorted(places) == [0, 1, 2]
+
+
+def test_nothing_goes_on_behind_an_error_of_this_thread():
+    done = []
+
+    def slow():
+        time.sleep(0.05)
+        done.append(True)
+
+    def fail():
+        raise ValueError("wrong")
+
+    with crew(2):
+        with pytest.raises(ValueError, match="wrong"):
+            both(slow, fail)
+        assert done

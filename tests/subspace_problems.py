@@ -1,0 +1,88 @@
+"""Small random problems for subspaces, shared by their tests."""
+
+import numpy as np
+
+from evoem import em, states
+from evoem.em import Evolution
+from evoem.models import SubspaceModel
+from evoem.models.base import Posterior
+from evoem.models.subspace.model import SubspaceParams
+
+MODEL = SubspaceModel()
+SIZES = (2, 1, 7, 1, 4)  # patterns of each latent: more and fewer than a tile, and parts of one
+MISSING = (0.0, 0.4)
+UNIFORM = Evolution(3, 2, 2)
+GUIDED = Evolution(3, 2, 2, mutation="guided")
+
+
+def random_params(sizes, n_features, rng):
+    G, C = len(sizes), sum(sizes)
+    return SubspaceParams(
+        rng.normal(size=(C, n_features)),
+        rng.uniform(0.1, 0.6, G),
+        np.array(rng.uniform(0.3, 2.0)),
+        rng.normal(size=C),
+        rng.uniform(0.3, 2.0, C),
+        np.concatenate([[0], np.cumsum(sizes)]),
+    )
+
+
+def make_data(n_rows, n_features, missing, rng):
+    """Rows with zeros where missing, and the mask: complete rows, others, and one of nothing."""
+    X = 2 * rng.normal(size=(n_rows, n_features))
+    if not missing:
+        return X, None
+    observed = rng.random(X.shape) >= missing
+    observed[:2] = True
+    observed[-1] = False
+    return np.where(observed, X, 0.0), observed
+
+
+def make_problem(missing=0.0, *, sizes=SIZES, n_features=6, n_rows=9, seed=0):
+    rng = np.random.default_rng(seed)
+    return random_params(sizes, n_features, rng), *make_data(n_rows, n_features, missing, rng)
+
+
+def seen(X, observed):
+    """The mask of observed values, always an array."""
+    return np.ones(X.shape, bool) if observed is None else observed
+
+
+def for_all(X, dense):
+    """The same states for every row, packed."""
+    packed = states.pack(dense)
+    return np.ascontiguousarray(np.broadcast_to(packed, (len(X), *packed.shape)))
+
+
+def log_joints(params, X, observed, kept, model=MODEL):
+    derived = model.prepare(params, X.dtype)
+    rows = model.prepare_rows(derived, X, observed)
+    return em.posterior.evaluate(model, derived, rows, kept)
+
+
+def posterior_over(params, X, observed, kept, model=MODEL):
+    """Derived quantities, rows, and the posterior over packed states, as EM makes them."""
+    derived = model.prepare(params, X.dtype)
+    rows = model.prepare_rows(derived, X, observed)
+    weights, _ = em.posterior.weigh(em.posterior.evaluate(model, derived, rows, kept))
+    return derived, rows, Posterior(kept, weights)
+
+
+def statistics(params, X, observed, kept, model=MODEL):
+    """Those of all rows, in two blocks as EM adds them up."""
+    total = model.empty_statistics(params)
+    for part in (slice(0, 4), slice(4, len(X))):
+        mask = None if observed is None else observed[part]
+        derived, rows, posterior = posterior_over(params, X[part], mask, kept[part], model)
+        model.accumulate(total, params, derived, rows, posterior)
+    return model.gathered(model.prepare(params, X.dtype), total)
+
+
+def reconstruction(params, X, observed, kept, model=MODEL):
+    return model.reconstruct(params, *posterior_over(params, X, observed, kept, model))
+
+
+def precision(dtype):
+    """Tolerances of comparisons with the twin, which is in double precision."""
+    bound = 1e-9 if dtype == np.float64 else 2e-3
+    return {"rtol": bound, "atol": bound}
