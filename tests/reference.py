@@ -30,7 +30,7 @@ def noisy_or_log_joint(params, x, seen, s):
             N = 1.0
             for h in np.flatnonzero(s):
                 N *= 1 - params.components[h, d]
-            N = 1 - N  # eq. 8
+            N = 1 - N  # eq:nor_gen_model
             p = N if x[d] == 1 else 1 - N
             total += np.log(p) if p > 0 else -np.inf
     return total
@@ -48,7 +48,7 @@ def full_covariance(params):
 
 
 def spike_slab_log_joint(params, x, seen, s):
-    """eq. 14: N(y; W̃_s μ, σ² 1 + W̃_s Ψ W̃_sᵀ) with a D×D covariance."""
+    """eq:_sssc_joint_s_y: N(y; W̃_s μ, σ² 1 + W̃_s Ψ W̃_sᵀ) with a D×D covariance."""
     W = (s[:, None] * params.components)[:, seen].T  # W̃_s, (observed D, H)
     if W.shape[0] == 0:
         return log_prior(params, s)
@@ -77,7 +77,7 @@ def subspace_log_joint(params, x, seen, s):
 
 
 def posterior(log_joint, params, x, seen, states):
-    """Weights of `states` (eq. 2) and the bound log Σ_s p(s, x)."""
+    """Weights of `states` (eq:tvem_truncated_posterior) and the bound log Σ_s p(s, x)."""
     values = np.array([log_joint(params, x, seen, s) for s in states])
     bound = logsumexp(values)
     return np.exp(values - bound), bound
@@ -90,7 +90,7 @@ def binary_moments(params, x, seen, s):
 
 
 def spike_slab_moments(params, x, seen, s):
-    """⟨c⟩ and ⟨c cᵀ⟩ given s, for c = s⊙z: κ and Λ + κκᵀ (appendix D), on the active latents."""
+    """⟨c⟩ and ⟨c cᵀ⟩ given s, c = s⊙z: κ and Λ + κκᵀ (eq:sssc_exp_szszT), of active latents."""
     active = np.flatnonzero(s)
     first, second = np.zeros(len(s)), np.zeros((len(s), len(s)))
     if len(active) == 0:
@@ -143,7 +143,7 @@ def noisy_or_reconstruction(params, x, seen, states):
 
 
 def free_energy(log_joint, params, X, observed, states):
-    """The bound per data point over the given states of each row (eq. 4)."""
+    """The bound per data point over the given states of each row (eq:tvem_free_energy)."""
     return np.mean(
         [
             posterior(log_joint, params, x, seen, kept)[1]

@@ -521,7 +521,7 @@ def test_a_tolerance_of_zero_never_stops():
 @pytest.mark.parametrize("name", ["binary", "spike_slab_diagonal", "spike_slab_full"])
 def test_the_unit_of_the_data_does_not_matter(name, unit):
     problem = make_problem(name, N=50, missing=0.2, seed=40)
-    uniform = Evolution(3, 2, 2, "random")  # fitness has the unit's logarithm in it (appendix A)
+    uniform = Evolution(3, 2, 2, "random")  # fitness has the unit's logarithm in it (app:lpj)
     results = []
     for scale in (1.0, unit):
         state = em.init(

@@ -164,7 +164,7 @@ def flipped_uniformly():
 
 
 def printed_probabilities(n_active, n_latents, expected_active):
-    """Appendix B as printed, with p_bf = 1 / H."""
+    """app:eem_sparseflips as printed, with p_bf = 1 / H."""
     flips = n_latents * (1 / n_latents)
     alpha = (n_latents - n_active) * (flips - expected_active + n_active)
     alpha /= (expected_active - n_active + flips) * n_active

@@ -1,4 +1,6 @@
-"""The evolutionary operators: parent selection, crossover, mutation (section 2.1, appendix B).
+"""The evolutionary operators: parent selection, crossover, mutation.
+
+subsec:evolutionary_optimization and app:eem_sparseflips of the paper.
 
 Every operator works on a block of rows at once and stands in `OPERATORS`, where others can be
 added. An operator is a plain function, so it may call compiled code, NumPy, or the model: through
@@ -67,7 +69,7 @@ class Breeding(NamedTuple):
     n_latents: int
     streams: NDArray[np.uint64]  # one random stream per row, advanced by every draw
     log_constants: NDArray[np.float64]  # C(Θ) of each row, which the fitness leaves out
-    expected_active: float  # s̃ of appendix B: Σ_h π_h
+    expected_active: float  # s̃ of app:eem_sparseflips: Σ_h π_h
     flip_gains: Callable[[Genomes], NDArray[np.float64]]  # (n_rows, n_states, n_latents)
     best_additions: Callable[[Genomes, int], NDArray[np.int32]]  # see `Model.best_additions`
 
@@ -77,7 +79,7 @@ class Breeding(NamedTuple):
 
 @inlined
 def _fitness_sums(log_joints, r, start, stop, constant, sums):
-    """Cumulative fitness: lpj + |2 min lpj| (eq. 7), zero for impossible states."""
+    """Cumulative fitness: lpj + |2 min lpj| (eq:eem_fitness), zero for impossible states."""
     least = np.inf
     for m in range(start, stop):
         if log_joints[r, m] > -np.inf and log_joints[r, m] < least:
@@ -286,7 +288,7 @@ def flip_uniformly(parents: Genomes, n_children: int, breeding: Breeding) -> Gen
 
 @inlined
 def sparse_flip_probabilities(n_active, n_latents, expected_active):
-    """p_0 and p_1 of appendix B with p_bf = 1/H, in [0, 1].
+    """p_0 and p_1 of app:eem_sparseflips with p_bf = 1/H, in [0, 1].
 
     The two conditions behind the printed formula, p_0 (H-|s|) + p_1 |s| = H p_bf = 1 flips and
     p_0 (H-|s|) - p_1 |s| = s̃ - |s| on average, solved without the ratio α, which has no value for

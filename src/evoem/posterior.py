@@ -66,8 +66,8 @@ def _keep_best(kept_log_joints, bred, bred_log_joints, sizes, states, log_joints
                 ties -= value == least
                 log_joints[r, m] = value
                 continue
-            # eq. 5: a state gives way to one of higher joint probability. Exactly as many children
-            # rise as kept states fall, so `new` stays within those bred.
+            # eq:tvem_criterion: a state gives way to one of higher joint probability. Exactly as
+            # many children rise as kept states fall, so `new` stays within those bred.
             while bred_log_joints[r, new] < least or (
                 bred_log_joints[r, new] == least and bred_ties <= 0
             ):
@@ -117,8 +117,8 @@ def _weigh(log_joints, weights, bounds):
             weights[r, m] = np.exp(log_joints[r, m] - largest)
             total += weights[r, m]
         for m in range(log_joints.shape[1]):
-            weights[r, m] /= total  # eq. 2
-        bounds[r] = largest + np.log(total)  # eq. 4
+            weights[r, m] /= total  # eq:tvem_truncated_posterior
+        bounds[r] = largest + np.log(total)  # eq:tvem_free_energy
 
 
 def weigh(log_joints: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -242,7 +242,9 @@ def _draw_distinct(n_latents, tables, streams, out):
                 if rejected <= 2 * PATIENCE:
                     clear(drawn, ZERO, m)
                 if rejected < PATIENCE:
-                    flip_each(drawn, ZERO, m, n_latents, 1.0 / n_latents, streams, n)  # section 3.2
+                    flip_each(
+                        drawn, ZERO, m, n_latents, 1.0 / n_latents, streams, n
+                    )  # subsec:verification
                 elif rejected <= 2 * PATIENCE:
                     for h in range(n_latents):
                         if next_word(streams, n) & ONE:

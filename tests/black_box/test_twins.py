@@ -255,7 +255,7 @@ def spike_slab_update(params, sums):
     )
 
 
-# ------------------------------------------------------------- what fitness leaves out, appendix A
+# ------------------------------------------------------------- what fitness leaves out, app:lpj
 
 
 def prior_constant(params, X, observed):

@@ -95,7 +95,7 @@ def test_single_precision_agrees_with_double(name):
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("name", MODELS)
 def test_log_constants_leave_the_paper_s_pseudo_joint(name, missing):
-    """Appendix A: log-joint = log-pseudo-joint + C(Θ), each written out."""
+    """app:lpj: log-joint = log-pseudo-joint + C(Θ), each written out."""
     problem = make_problem(name, missing=missing, seed=5)
     params, s = problem.params, np.array([True, True, False, True])
     pi = params.activation_probs

@@ -391,7 +391,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return mean.astype(dtype)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The lower bound on log p(x) of each row (eq. 4), of its observed values.
+        """The lower bound on log p(x) of each row (eq:tvem_free_energy), of its observed values.
 
         Parameters
         ----------

@@ -78,7 +78,7 @@ class BlackBox(EEMEstimator):
         `sampler(params, n, rng)`, which draws data (n, d) and states (n, h), for `sample`.
     log_constant : callable or None, default=None
         `log_constant(params, X, observed)` of shape (n,): terms of the log-joint that no state
-        changes, which the fitness of parents leaves out (the paper's appendix A). None is zero.
+        changes, which the fitness of parents leaves out (the paper's app:lpj). None is zero.
     compiled : bool, default=True
         False runs a `log_joint` of one state as plain Python, and one of JAX without `jax.jit`.
     prepare_rows : callable or None, default=None

@@ -118,7 +118,7 @@ def make_model(name: str, rank: int, canonical: Canonical) -> LinearModel:
         return BinarySparseCodingModel()
     if canonical.observed_as_given is None:
         return SpikeSlabModel()
-    # The slab is fixed where something is missing (section 4.3).
+    # The slab is fixed where something is missing (subsec:inpainting).
     return SpikeSlabModel(slab="fixed", learn_slab_means=False)
 
 

@@ -36,7 +36,7 @@ PRESETS = {
     "fast": Settings(12, 512, 0, 100, 30, 2, 1, 6, 8, "best", "guided", "sketch"),
     "balanced": Settings(12, 512, 0, 300, 60, 2, 1, 20, 8, "best", "guided", "sketch"),
     "best": Settings(12, 512, 0, 500, 100, 2, 1, 60, 8, "best", "guided", "sketch"),
-    # Section 4.2 and appendix E, House at a patch size of 12.
+    # subsec:denoising and tab:hyperparams, House at a patch size of 12.
     "paper": Settings(12, 512, 0, 60, 60, 1, 1, 4000, 1, "fit", "uniform", "mean"),
 }
 # Those of subspaces, each of which does the work of several latents. It takes longer to find what

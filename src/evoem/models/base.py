@@ -67,7 +67,7 @@ Mask = NDArray[np.bool_] | None
 
 
 class Posterior(NamedTuple):
-    """Truncated posteriors of a block of rows (eq. 2)."""
+    """Truncated posteriors of a block of rows (eq:tvem_truncated_posterior)."""
 
     states: States  # (n_rows, n_states, n_words)
     weights: NDArray[np.float64]  # (n_rows, n_states), each row sums to one
@@ -113,7 +113,7 @@ class Model(ABC):
         """Σ_h π_h, the prior's mean number of active latents."""
 
     def log_constants(self, derived: Any, rows: Any) -> NDArray[np.float64] | float:
-        """C(Θ), of each row or of all, which the fitness of parents leaves out (appendix A)."""
+        """C(Θ), of each row or of all, which the fitness of parents leaves out (app:lpj)."""
         return 0.0
 
     def log_joints(self, derived: Any, rows: Any, population: Population) -> None:

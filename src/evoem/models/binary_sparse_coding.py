@@ -1,4 +1,4 @@
-"""Binary sparse coding (eq. 9): s_h ~ Bernoulli(π), y ~ N(W s, σ² 1).
+"""Binary sparse coding (eq:bsc_gen_model): s_h ~ Bernoulli(π), y ~ N(W s, σ² 1).
 
 | paper | here |
 | --- | --- |
@@ -66,7 +66,7 @@ def _log_joints(
             n_members = linear.reset_observed_gram(slots, members, n_members)
         for m in range(starts[r], stops[r]):
             k = active_latents(states, r, m, active)
-            # Appendix A: log-odds·|s| - |y - W s|² / 2σ², with the square multiplied out.
+            # app:lpj: log-odds·|s| - |y - W s|² / 2σ², with the square multiplied out.
             value = base[r]
             if observed is None or complete[r]:
                 for i in range(k):
@@ -244,7 +244,7 @@ class BinarySparseCodingModel(LinearModel):
         components, noise_variance = linear.update_dictionary(
             stats, unpack(stats.second), params.components, float(params.noise_variance)
         )
-        pi = stats.activation.mean() / stats.n_rows  # appendix D: π
+        pi = stats.activation.mean() / stats.n_rows  # app:mstep_equations: π
         return BinarySparseCodingParams(
             components,
             linear.clip_probabilities(np.full(len(components), pi)),

@@ -202,7 +202,7 @@ class Rows(NamedTuple):
 
     projections: NDArray[np.floating]  # (n_rows, H)  W y / σ², scaled as the model needs it
     base: NDArray[np.float64]  # (n_rows,)  all of the log-joint that no latent changes
-    constants: NDArray[np.float64]  # (n_rows,)  C(Θ) of appendix A
+    constants: NDArray[np.float64]  # (n_rows,)  C(Θ) of app:lpj
     complete: NDArray[np.bool_]  # (n_rows,)  nothing is missing
     X: NDArray[np.floating]  # zeros where missing
     observed: Mask  # (n_rows, D), None if nothing is missing anywhere
@@ -221,7 +221,7 @@ def prepare_rows(
 ) -> Rows:
     """Rows for a projector V / σ, V the scaled dictionary: projections X Vᵀ / σ.
 
-    `constant_variance` is the variance that the model counts to C(Θ): σ² or one (appendix A).
+    `constant_variance` is the variance that the model counts to C(Θ): σ² or one (app:lpj).
     """
     n_features = X.shape[1]
     counts: Any = n_features if observed is None else observed.sum(1)
@@ -293,7 +293,7 @@ def update_dictionary(
             break
         except LinAlgError:
             pull *= 100
-    new = solve(matrix, stats.cross + pull * W)  # appendix D: W
+    new = solve(matrix, stats.cross + pull * W)  # app:mstep_equations: W
     return new, noise_left(stats, new, pull * (W - new), old_variance)
 
 
@@ -307,7 +307,7 @@ def noise_left(
 
 
 def noise_variance(stats: LinearStats, residual: float, old: float) -> float:
-    """σ² from a sum of squared residuals (appendix D), no nearer to zero than that is known to.
+    """σ² from a sum of squared residuals, no nearer to zero than that is known to.
 
     An old value below that floor is left there: rising to it, σ² might lower the bound.
     """
@@ -332,7 +332,9 @@ def _reconstruct(offsets, squares, members, first, second, W, mean, variance):
         mean[r] = 0.0
         for u in range(begin, begin + n):
             for d in range(D):
-                mean[r, d] += first[u] * W[members[u], d]  # eqs. 33 and 37: W_d ⟨c⟩
+                mean[r, d] += (
+                    first[u] * W[members[u], d]
+                )  # eq:bsc_data_estimator, eq:sssc_data_estimator
         for d in range(D):
             variance[r, d] = -(mean[r, d] ** 2)
         for u in range(n):
@@ -409,9 +411,9 @@ class LinearModel(Model):
     Parameters
     ----------
     init : {"mean", "data"}
-        Initial dictionary: the mean of the data plus noise (section 3.2), or random data points.
+        Initial dictionary: the mean of the data plus noise (subsec:verification), or random data points.
     updates : {"monotone", "printed"}
-        M-steps that never lower the bound, or those printed in appendix D.
+        M-steps that never lower the bound, or those of app:mstep_equations.
     """
 
     choices = {"init": ("mean", "data"), "updates": ("monotone", "printed")}  # noqa: RUF012
@@ -432,7 +434,7 @@ class LinearModel(Model):
         """Compute the moments of c; second moments there is no room for go to `stats` at once."""
 
     def constant_variance(self, derived: Any) -> float:
-        """The variance that appendix A counts to C(Θ)."""
+        """The variance that app:lpj counts to C(Θ)."""
         return float(derived.noise_variance)
 
     def prepare_rows(self, derived: Any, X: NDArray[np.floating], observed: Mask) -> Rows:
@@ -556,7 +558,7 @@ class LinearModel(Model):
     def initial_dictionary(
         self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.float64], float]:
-        """Dictionary and noise variance to start from (section 3.2)."""
+        """Dictionary and noise variance to start from (subsec:verification)."""
         mean, variance = observed_moments(X, observed)
         if self.init == "data":
             chosen = rng.choice(len(X), n_latents, replace=n_latents > len(X))

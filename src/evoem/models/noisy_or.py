@@ -1,4 +1,4 @@
-"""Noisy-OR Bayes net (eq. 8): p(y_d = 0 | s) = Π_h (1 - W_dh s_h), s_h ~ Bernoulli(π_h).
+"""Noisy-OR Bayes net (eq:nor_gen_model): p(y_d = 0 | s) = Π_h (1 - W_dh s_h), s_h ~ Bernoulli(π_h).
 
 | paper | here |
 | --- | --- |
@@ -107,7 +107,7 @@ def _log_joints(off, logits, log_prior, off_costs, on, n_on, states, out, starts
         for m in range(starts[r], stops[r]):
             k = active_latents(states, r, m, active)
             if k == 0 and n > 0:
-                out[r, m] = -np.inf  # appendix A
+                out[r, m] = -np.inf  # app:lpj
                 continue
             value = log_prior
             for i in range(k):
@@ -193,7 +193,7 @@ class NoisyOrModel(Model):
     Parameters
     ----------
     init : {"random", "data"}
-        Initial weights: uniform on [0, 1] (section 3.2), or random data points, softened.
+        Initial weights: uniform on [0, 1] (subsec:verification), or random data points, softened.
     updates : {"monotone", "printed"}
         W by an EM step, or by the printed fixed-point step, which can lower the bound. The EM step
         takes each cause's own attempt x_dh ~ Bernoulli(W_dh s_h), y_d = OR_h x_dh, as one more
@@ -287,7 +287,7 @@ class NoisyOrModel(Model):
         if self.printed:
             used = stats.contrast > 0
             change = stats.causes / np.where(used, stats.contrast, 1.0)
-            new = np.where(used, 1.0 - change, W)  # appendix D, the fixed-point equation
+            new = np.where(used, 1.0 - change, W)  # eq:nor_mstep_Wdefs
         else:
             used = stats.chances > 0
             new = np.where(used, W * stats.causes / np.where(used, stats.chances, 1.0), W)

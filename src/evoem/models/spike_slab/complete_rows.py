@@ -97,11 +97,11 @@ def add_complete_rows(
             for i in range(k):
                 h = active[i]
                 activation[h] += weight
-                first[h] += weight * u[i]  # eq. 46
+                first[h] += weight * u[i]  # eq:sssc_exp_sz
                 start = row_start(H, h)
                 for j in range(i + 1):
                     places[listed] = h if j == i else start + active[j]
-                    amounts[listed, 2] = weight * local[i * k + j]  # eq. 47
+                    amounts[listed, 2] = weight * local[i * k + j]  # eq:sssc_exp_szszT
                     if tables is not None:  # the gradient of Ψ, see `slab_posterior.expect`
                         amounts[listed, 0] = weight * (1.0 if printed else covariance[i * k + j])
                         amounts[listed, 1] = weight * Q[i * k + j]

@@ -1,4 +1,4 @@
-"""Spike-and-slab sparse coding (eqs. 10, 11): y ~ N(W (s⊙z), σ² 1), z ~ N(μ, Ψ).
+"""Spike-and-slab sparse coding (eq:sssc_gen_model_prior): y ~ N(W (s⊙z), σ² 1), z ~ N(μ, Ψ).
 
 | paper | here |
 | --- | --- |
@@ -195,9 +195,9 @@ def _moments(
             for i in range(k):
                 h = active[i]
                 activation[places[h]] += weight
-                first[places[h]] += weight * u[i]  # eq. 46
+                first[places[h]] += weight * u[i]  # eq:sssc_exp_sz
                 start, line = row_start(H, h), matrix + (places[h] - begin) * n - begin
-                for j in range(i + 1):  # eq. 47
+                for j in range(i + 1):  # eq:sssc_exp_szszT
                     value = weight * local[i * k + j]
                     if keep:
                         second[line + places[active[j]]] += value
@@ -270,7 +270,7 @@ class SpikeSlabModel(LinearModel):
     init : {"mean", "data"}
         Initial dictionary, see `LinearModel`.
     updates : {"monotone", "printed"}
-        M-steps that never lower the bound, or those printed in appendix D: σ² from squared means
+        M-steps that never lower the bound, or those of eq:sssc_mstep: σ² from squared means
         instead of second moments, and a full Ψ as an element-wise ratio, made positive definite.
     """
 
@@ -316,7 +316,7 @@ class SpikeSlabModel(LinearModel):
         )
 
     def constant_variance(self, derived: Derived) -> float:
-        return 1.0  # appendix A counts log σ² to log|C_s|, not to C(Θ)
+        return 1.0  # app:lpj counts log σ² to log|C_s|, not to C(Θ)
 
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
         _log_joints(
@@ -461,7 +461,7 @@ class SpikeSlabModel(LinearModel):
             outer = symmetric(unpack(sums.outer))
             explained = float(np.vdot(outer @ components, components))
             noise = linear.noise_variance(sums, float(sums.data_square) - explained, old)
-        pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # appendix D: π
+        pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # app:mstep_equations: π
         return SpikeSlabParams(components, pi, np.array(noise), means, covariance)
 
     def canonical(self, params: SpikeSlabParams) -> SpikeSlabParams:
@@ -485,7 +485,7 @@ class SpikeSlabModel(LinearModel):
         pi = rng.uniform(0.1, 0.5, n_latents)
         means = rng.uniform(1.0, 5.0, n_latents)
         if not self.learn_slab_means:
-            means = np.ones(n_latents)  # section 4.3
+            means = np.ones(n_latents)  # subsec:inpainting
         covariance = np.eye(n_latents) if self.slab == "full" else np.ones(n_latents)
         return SpikeSlabParams(components, pi, np.array(variance), means, covariance)
 

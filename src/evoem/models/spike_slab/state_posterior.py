@@ -305,9 +305,9 @@ def add_few(k, products, shift, spread, active, eta, weight, places, activation,
     u = v * inverse - slope * other
     h, scale = active[0], spread[active[0]]
     activation[places[h]] += weight
-    first[places[h]] += weight * u * scale  # eq. 46
+    first[places[h]] += weight * u * scale  # eq:sssc_exp_sz
     variance = inverse + slope * slope * other_inverse
-    second[h] += weight * (variance + u * u) * scale * scale  # eq. 47
+    second[h] += weight * (variance + u * u) * scale * scale  # eq:sssc_exp_szszT
     if k == 1:
         return h, 0.0
     g, other_scale = active[1], spread[active[1]]

@@ -76,7 +76,7 @@ class SpikeSlabStats(NamedTuple):
 def update_slab(
     params: SpikeSlabParams, stats: SpikeSlabStats, *, learn_means: bool, learn_covariance: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """μ and Ψ as printed in appendix D: exact for a diagonal Ψ."""
+    """μ and Ψ as printed (eq:sssc_mstep): exact for a diagonal Ψ."""
     sums = stats.all_linear
     means = params.slab_means
     if learn_means:
@@ -93,7 +93,7 @@ def update_slab(
 
 
 def slab_means(old: NDArray[np.float64], sums: LinearStats) -> NDArray[np.float64]:
-    """μ of latents that were active (appendix D); others keep theirs."""
+    """μ of latents that were active (eq:sssc_mstep); others keep theirs."""
     used = sums.activation > 0
     return np.where(used, sums.first / np.where(used, sums.activation, 1.0), old)
 
@@ -231,7 +231,7 @@ def positive_definite(
 
 
 def unit_second_moments(params: SpikeSlabParams) -> SpikeSlabParams:
-    """The same model with μ² + ψ = 1: the scale of W and z is not identified (section 3.2)."""
+    """The same model with μ² + ψ = 1: W and z have no scale (subsec:verification)."""
     psi = params.slab_covariance
     scale = np.sqrt((np.diag(psi) if psi.ndim == 2 else psi) + params.slab_means**2)
     return params._replace(

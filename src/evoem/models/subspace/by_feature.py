@@ -134,7 +134,7 @@ def add_rows(
             trace = 0.0
             for i in range(n):
                 sum_activation[active[i]] += weight
-                sum_first[active[i]] += weight * u[i]  # eq. 46
+                sum_first[active[i]] += weight * u[i]  # eq:sssc_exp_sz
                 trace += local[i, i]
                 factor = sigma * u[i]
                 for d in range(n_seen):

@@ -153,10 +153,10 @@ def moments(
                 invert(local, n, diagonal, inverse, N)
             for i in range(n):
                 place = begin + places[active[i]]
-                first[place] += weight * u[i]  # eq. 46
+                first[place] += weight * u[i]  # eq:sssc_exp_sz
                 activation[place] += weight
             if keep:
-                for i in range(n):  # eq. 47
+                for i in range(n):  # eq:sssc_exp_szszT
                     start = matrix + places[active[i]] * size
                     for j in range(i + 1):
                         value = weight * (local[i, j] + u[i] * u[j])
