@@ -411,7 +411,7 @@ class LinearModel(Model):
     Parameters
     ----------
     init : {"mean", "data"}
-        Initial dictionary: the mean of the data plus noise (subsec:verification), or random data points.
+        Initial dictionary: the mean of the data plus noise, as in the paper, or random data points.
     updates : {"monotone", "printed"}
         M-steps that never lower the bound, or those of app:mstep_equations.
     """
