@@ -197,9 +197,10 @@ def time_e_step(model: Any, X: np.ndarray, state: em.EMState) -> float:
     derived = model.prepare(state.params, X.dtype)
     evaluated = 0
     started = time.perf_counter()
-    for part in em.chunks(slice(0, len(X)), N_STATES + EVOLUTION.n_bred):
+    for part in posterior.chunks(slice(0, len(X)), N_STATES + EVOLUTION.n_bred):
         rows = model.prepare_rows(derived, X[part], None)
-        own = streams.start(state.seed, state.iteration, state.rows[part])
+        numbers = np.arange(len(X), dtype=np.uint64)[part]
+        own = streams.start(state.seed, state.iteration, numbers)
         kept, log_joints = state.states[part].copy(), state.log_joints[part].copy()
         evaluated += posterior.improve(
             model, derived, rows, EVOLUTION, own, kept, log_joints
@@ -210,7 +211,7 @@ def time_e_step(model: Any, X: np.ndarray, state: em.EMState) -> float:
 def time_iteration(model: Any, X: np.ndarray, state: em.EMState) -> float:
     """µs per state of a whole iteration."""
     own = state._replace(states=state.states.copy(), log_joints=state.log_joints.copy())
-    _, info = em.step(model, X, own, EVOLUTION)
+    _, info = em.step(model, em.Data(X), own, EVOLUTION)
     return 1e6 * info.seconds / info.states_evaluated
 
 
@@ -263,9 +264,7 @@ def log_joints_of(X: np.ndarray, state: em.EMState) -> np.ndarray:
 
 def first_rows(state: em.EMState, n: int) -> em.EMState:
     """The state of the first rows."""
-    return state._replace(
-        states=state.states[:n].copy(), log_joints=state.log_joints[:n].copy(), rows=state.rows[:n]
-    )
+    return state._replace(states=state.states[:n].copy(), log_joints=state.log_joints[:n].copy())
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -273,8 +272,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     name, picture = pictures.read_picture(arguments.image)
     X = pictures.random_patches(pictures.add_noise(picture), PATCH_WIDTH, arguments.rows)
     built_in = BinarySparseCodingModel()
-    state = em.init(built_in, X, n_latents=arguments.latents, n_states=N_STATES)
-    state, _ = em.run(built_in, X, state, EVOLUTION, max_iter=WARM_UP_ITERATIONS)
+    data = em.Data(X)
+    state = em.init(built_in, data, n_latents=arguments.latents, n_states=N_STATES)
+    state, _ = em.run(built_in, data, state, EVOLUTION, max_iter=WARM_UP_ITERATIONS)
     learnt = state.params
     params = made_of(
         learnt.components, float(learnt.noise_variance), float(learnt.activation_probs[0])

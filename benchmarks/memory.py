@@ -40,8 +40,9 @@ def resident_bytes() -> tuple[int, int]:
 def run(X: np.ndarray, n_iterations: int, n_jobs: int) -> em.EMState:
     """A short run from scratch."""
     model = SpikeSlabModel()
-    state = em.init(model, X, n_latents=N_LATENTS, n_states=N_STATES, n_jobs=n_jobs)
-    return em.run(model, X, state, EVOLUTION, max_iter=n_iterations, n_jobs=n_jobs)[0]
+    data = em.Data(X)
+    state = em.init(model, data, n_latents=N_LATENTS, n_states=N_STATES, n_jobs=n_jobs)
+    return em.run(model, data, state, EVOLUTION, max_iter=n_iterations, n_jobs=n_jobs)[0]
 
 
 def measure(picture: np.ndarray, n_rows: int, n_jobs: int) -> dict[str, float]:

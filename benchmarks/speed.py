@@ -54,8 +54,9 @@ from evoem import em
 from evoem.models import SpikeSlabModel
 X = np.random.default_rng(0).normal(128, 60, (300, 144)).astype(np.float32)
 model = SpikeSlabModel()
-state = em.init(model, X, n_latents=512, n_states=60)
-em.step(model, X, state, em.Evolution(n_parents=60, n_children=1, n_generations=1))
+data = em.Data(X)
+state = em.init(model, data, n_latents=512, n_states=60)
+em.step(model, data, state, em.Evolution(n_parents=60, n_children=1, n_generations=1))
 """
 
 
@@ -133,25 +134,25 @@ def make_rows(setting: Setting, image: Path | None, n_rows: int) -> np.ndarray:
     return pictures.binary(X) if setting.binary else X
 
 
-def warm_up(setting: Setting, X: np.ndarray, n_jobs: int) -> em.EMState:
+def warm_up(setting: Setting, data: em.Data, n_jobs: int) -> em.EMState:
     """The state after the first iterations, which compile, and whose states are not typical."""
     state = em.init(
-        setting.model, X, n_latents=setting.n_latents, n_states=setting.n_states, n_jobs=n_jobs
+        setting.model, data, n_latents=setting.n_latents, n_states=setting.n_states, n_jobs=n_jobs
     )
     return em.run(
-        setting.model, X, state, setting.evolution, max_iter=WARM_UP_ITERATIONS, n_jobs=n_jobs
+        setting.model, data, state, setting.evolution, max_iter=WARM_UP_ITERATIONS, n_jobs=n_jobs
     )[0]
 
 
 def time_iterations(
-    setting: Setting, X: np.ndarray, state: em.EMState, threads: list[int], repeats: int
+    setting: Setting, data: em.Data, state: em.EMState, threads: list[int], repeats: int
 ) -> tuple[em.EMState, dict[int, list[em.StepInfo]]]:
     """Iterations with each number of threads in turn, so that all meet the same other load."""
     infos: dict[int, list[em.StepInfo]] = {n_jobs: [] for n_jobs in threads}
     for _ in range(repeats):
         for n_jobs in threads:
-            state, info = em.step(setting.model, X, state, setting.evolution, n_jobs=n_jobs)
-            infos[n_jobs].append(info._replace(params=None))
+            state, info = em.step(setting.model, data, state, setting.evolution, n_jobs=n_jobs)
+            infos[n_jobs].append(info)
     return state, infos
 
 
@@ -176,14 +177,14 @@ def run_beside(
 ) -> None:
     """One of several processes: iterations of one thread, first of one process, then of all."""
     setting = SETTINGS[name]
-    X = make_rows(setting, image, n_rows)
-    state = warm_up(setting, X, 1)
+    data = em.Data(make_rows(setting, image, n_rows))
+    state = warm_up(setting, data, 1)
     seconds: tuple[list[float], list[float]] = [], []
     for all_run in (False, True):
         for _ in range(repeats):
             together.wait()
             if all_run or number == 0:
-                state, info = em.step(setting.model, X, state, setting.evolution)
+                state, info = em.step(setting.model, data, state, setting.evolution)
                 seconds[all_run].append(info.seconds)
     out.put((number, seconds))
 
@@ -306,8 +307,9 @@ def measure_in_this_process(
     """Timed iterations of one setting."""
     setting = SETTINGS[name]
     X = make_rows(setting, image, n_rows)
-    state = warm_up(setting, X, max(threads))
-    state, infos = time_iterations(setting, X, state, threads, repeats)
+    data = em.Data(X)
+    state = warm_up(setting, data, max(threads))
+    state, infos = time_iterations(setting, data, state, threads, repeats)
     active = float(np.bitwise_count(state.states).sum(-1).mean())
     return Measured(len(X), infos, active, compare_with_plain(setting, X, state))
 

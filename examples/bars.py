@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.exceptions import ConvergenceWarning
 
-from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding, em
+from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding, em, inference
 from evoem.models import BinarySparseCodingModel, Model, NoisyOrModel, SpikeSlabModel
 from evoem.models.binary_sparse_coding import BinarySparseCodingParams
 from evoem.models.noisy_or import NoisyOrParams
@@ -116,9 +116,9 @@ def learn(setup: Setup, X: np.ndarray, *, seed: int, starts: int, iterations: in
     def begin(start: int) -> tuple[Any, list[float]]:
         noise: list[float] = []
 
-        def note(info: em.StepInfo) -> None:
-            if hasattr(info.params, "noise_variance"):
-                noise.append(float(info.params.noise_variance))
+        def note(info: em.StepInfo, state: em.EMState) -> None:
+            if hasattr(state.params, "noise_variance"):
+                noise.append(float(state.params.noise_variance))
 
         estimator = setup.estimator(
             n_latents=N_BARS,
@@ -163,8 +163,9 @@ def n_found(true: np.ndarray, learnt: np.ndarray) -> int:
 
 def true_bound(setup: Setup, X: np.ndarray, truth: Any) -> float:
     """Log-likelihood per data point of the true parameters, over all 2**10 states."""
-    inference = em.infer(setup.model, X, truth, em.Evolution(), n_states=2**N_BARS, n_jobs=2)
-    return float(inference.bounds.mean())
+    every = {"n_states": 2**N_BARS, "n_jobs": 2}
+    found = inference.infer(setup.model, em.Data(X), truth, em.Evolution(), **every)
+    return float(found.bounds.mean())
 
 
 def as_text(components: np.ndarray) -> str:

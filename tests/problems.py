@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import reference
 
+from evoem import em
 from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
 from evoem.models.binary_sparse_coding import BinarySparseCodingParams
 from evoem.models.noisy_or import NoisyOrParams
@@ -64,6 +65,11 @@ def make_problem(name, *, H=4, D=6, N=7, missing=0.0, seed=0, **options):
     twin = {"noisy_or": reference.noisy_or_log_joint, "binary": reference.binary_log_joint}
     log_joint = twin.get(name, reference.spike_slab_log_joint)
     return Problem(model, random_params(name, H, D, rng), X, observed, log_joint)
+
+
+def data_of(problem):
+    """The data of a problem as EM takes them."""
+    return em.Data(problem.X, problem.observed)
 
 
 def seen(problem):

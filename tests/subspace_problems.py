@@ -75,11 +75,20 @@ def statistics(params, X, observed, kept, model=MODEL):
         mask = None if observed is None else observed[part]
         derived, rows, posterior = posterior_over(params, X[part], mask, kept[part], model)
         model.accumulate(total, params, derived, rows, posterior)
-    return model.gathered(model.prepare(params, X.dtype), total)
+    return model.finish_statistics(model.prepare(params, X.dtype), total)[0]
 
 
 def reconstruction(params, X, observed, kept, model=MODEL):
     return model.reconstruct(params, *posterior_over(params, X, observed, kept, model))
+
+
+def run_with_params(model, data, state, evolution, **options):
+    """The bounds of a run, and the parameters after each iteration."""
+    params = []
+    _, infos = em.run(
+        model, data, state, evolution, callback=lambda _, now: params.append(now.params), **options
+    )
+    return np.array([info.free_energy for info in infos]), params
 
 
 def precision(dtype):

@@ -27,7 +27,7 @@ from evoem.evolution import (
     sparse_flip_probabilities,
 )
 from evoem.models import BinarySparseCodingModel
-from evoem.models.base import Model
+from evoem.models.base import Model, log_joint
 from evoem.models.binary_sparse_coding import BinarySparseCodingParams
 from evoem.ranking import rank_inactive
 from evoem.states import Genomes, Population, draw_distinct, enumerate_all, n_words, pack, unpack
@@ -602,23 +602,24 @@ class CountParams(NamedTuple):
     activation_probs: np.ndarray
 
 
+class CountDerived(NamedTuple):
+    probs: np.ndarray
+    n_latents: int
+    expected_active: float
+
+
 class CountModel(Model):
     """Data explained by the number of active latents alone, in NumPy."""
 
     def prepare(self, params, dtype):
-        return params
+        pi = params.activation_probs
+        return CountDerived(pi, len(pi), float(pi.sum()))
 
     def prepare_rows(self, derived, X, observed):
         return X[:, 0]
 
-    def n_latents(self, derived):
-        return len(derived.activation_probs)
-
-    def expected_active(self, derived):
-        return float(derived.activation_probs.sum())
-
     def dense_log_joints(self, derived, rows, states):
-        pi = derived.activation_probs
+        pi = derived.probs
         prior = states @ np.log(pi / (1 - pi)) + np.log1p(-pi).sum()
         return prior - 0.5 * (rows[:, None] - states.sum(-1)) ** 2
 
@@ -651,7 +652,7 @@ def test_an_operator_that_asks_the_model_can_be_added_to_the_table(monkeypatch, 
     derived = model.prepare(params, X.dtype)
     rows = model.prepare_rows(derived, X, None)
     every = unpack(enumerate_all(7), 7)
-    value = [[model.log_joint(params, x, None, s) for s in every] for x in X]
+    value = [[log_joint(model, params, x, None, s) for s in every] for x in X]
     states = np.empty((n_rows, n_states, n_words(7)), np.uint64)
     row_streams = streams.start(0, 0, np.arange(n_rows, dtype=np.uint64))
     draw_distinct(7, n_states, row_streams, states)

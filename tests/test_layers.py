@@ -18,8 +18,9 @@ LAYERS = [
     {"images"},
     {"estimators"},
     {"black_box"},
+    {"inference"},
     {"em"},
-    {"validation"},
+    {"data"},
     {"posterior"},
     {"models/__init__.py"},
     {"models/subspace"},
@@ -29,7 +30,7 @@ LAYERS = [
     {"states"},
     {"streams"},
     {"runtime"},
-    {"errors"},
+    {"errors", "validation"},
 ]
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evoem import em, models
+    from evoem import em, inference, models
     from evoem.errors import LogJointError
     from evoem.estimators.black_box import BlackBox
     from evoem.estimators.paper_models import BinarySparseCoding, NoisyOr, SpikeSlabCoding
@@ -41,6 +41,7 @@ __all__ = [
     "__version__",
     "denoise",
     "em",
+    "inference",
     "inpaint",
     "models",
     "restore",
@@ -48,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("em", "models"):
+    if name in ("em", "inference", "models"):
         return import_module(f"evoem.{name}")
     if name in LATE:
         return getattr(import_module(LATE[name]), name)

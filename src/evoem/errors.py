@@ -1,5 +1,9 @@
 """What can be wrong with a model, told in the user's terms."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
 
 class LogJointError(ValueError):
     """A log-joint is not a number that EM can use; names the row and the state.
@@ -16,6 +20,16 @@ class LogJointError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.reason}, for row {self.row} and the state of active latents {self.active}."
+
+
+@contextmanager
+def numbered_rows(numbers: Sequence[int] | Any) -> Iterator[None]:
+    """An error about one of the rows that are worked on names its number among all."""
+    try:
+        yield
+    except LogJointError as error:
+        error.row = int(numbers[error.row])
+        raise
 
 
 class MissingExtra(ImportError):

@@ -8,11 +8,12 @@ added. An operator is a plain function, so it may call compiled code, NumPy, or 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evoem import validation
 from evoem.ranking import NONE, kth_largest
 from evoem.runtime.compile import ZERO, inlined, kernel
 from evoem.states import (
@@ -391,6 +392,42 @@ OPERATORS: Operators = {
     # (parents, n_children, breeding) -> children
     "mutation": {"uniform": flip_uniformly, "sparse": flip_sparsely, "guided": flip_guided},
 }
+
+
+def evolution_for(
+    *,
+    n_latents: int,
+    n_states: int,
+    n_parents: Any,
+    n_children: Any,
+    n_generations: Any,
+    parents: Any,
+    mutation: Any,
+    crossover: Any,
+) -> Evolution:
+    """Settings of the evolutionary algorithm; None takes the default that fits."""
+    crossover = validation.boolean("crossover", crossover)
+    if crossover and n_states < 2:
+        raise ValueError(f"crossover=True needs n_states of at least 2; got {n_states}.")
+    if n_parents is None:
+        n_parents = min(6, n_states)
+    if n_children is None:
+        n_children = min(5, n_latents)
+    validation.integer("n_parents", n_parents, 1, n_states, " (n_states)")
+    settings = Evolution(n_parents, n_children, n_generations, parents, mutation, crossover)
+    check(settings, n_latents)
+    return settings
+
+
+def check(evolution: Evolution, n_latents: int) -> None:
+    """Refuse settings of the evolutionary algorithm that cannot be carried out."""
+    validation.integer("n_parents", evolution.n_parents, 2 if evolution.crossover else 1)
+    validation.integer("n_children", evolution.n_children, 1, n_latents, " (n_latents)")
+    validation.integer("n_generations", evolution.n_generations, 1)
+    validation.choice("parents", evolution.parents, OPERATORS["parents"])
+    validation.choice("mutation", evolution.mutation, OPERATORS["mutation"])
+    if evolution.crossover and n_latents < 2:
+        raise ValueError(f"crossover=True needs n_latents of at least 2; got {n_latents}.")
 
 
 def breed(population: Population, evolution: Evolution, breeding: Breeding) -> Genomes:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evoem.errors import LogJointError
 from evoem.evolution import Breeding, Evolution, Pool, breed
-from evoem.models.base import Model
+from evoem.models.base import Model, flip_gains
 from evoem.ranking import kth_largest
 from evoem.runtime.compile import ZERO, kernel
 from evoem.states import States, copy, unpack, whole_population
@@ -30,6 +30,12 @@ class Improvement(NamedTuple):
 def rows_at_once(n_states: int) -> int:
     """Rows to work on together when each holds `n_states` states; a multiple of 8."""
     return max(8, min(ROWS_AT_ONCE, STATES_AT_ONCE // n_states) // 8 * 8)
+
+
+def chunks(block: slice, n_states: int) -> list[slice]:
+    """Rows of a block that are worked on together when each holds `n_states` states."""
+    size = rows_at_once(n_states)
+    return [slice(s, min(s + size, block.stop)) for s in range(block.start, block.stop, size)]
 
 
 @kernel
@@ -153,7 +159,7 @@ def improve(
 
     `current` says that `log_joints` already belong to these parameters.
     """
-    n_latents = model.n_latents(derived)
+    n_latents = derived.n_latents
     if n_latents < 63 and states.shape[1] == 2**n_latents:  # all states are kept: exact inference
         if current:
             return Improvement(0, 0)
@@ -171,8 +177,8 @@ def improve(
         n_latents=n_latents,
         streams=streams,
         log_constants=constants,
-        expected_active=model.expected_active(derived),
-        flip_gains=lambda genomes: model.flip_gains(derived, rows, genomes),
+        expected_active=derived.expected_active,
+        flip_gains=lambda genomes: flip_gains(model, derived, rows, genomes),
         best_additions=lambda genomes, n: model.best_additions(derived, rows, genomes, n),
     )
     for _ in range(evolution.n_generations):

@@ -1,4 +1,4 @@
-"""The only place that raises about arguments: one sentence with name, rule and value."""
+"""Checks of arguments: an error is one sentence with name, rule and value received."""
 
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Complex, Integral, Real
@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from evoem.evolution import OPERATORS, Evolution
 
 Mask = NDArray[np.bool_] | None
 Positions = NDArray[np.floating] | None
@@ -47,12 +45,6 @@ def choice(name: str, value: Any, options: Collection[str]) -> str:
         return value
     listed = ", ".join(map(repr, options))
     raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
-
-
-def model(value: Any) -> None:
-    """Refuse a model with an option it does not know."""
-    for name, words in value.choices.items():
-        choice(name, getattr(value, name), words)
 
 
 def candidates(name: str, value: Any, select: str | None) -> tuple[int, ...]:
@@ -122,42 +114,6 @@ def n_states(value: Any, n_latents: int) -> int:
     return integer("n_states", value, 1, possible, " (2**n_latents)" if possible else "")
 
 
-def evolution(
-    *,
-    n_latents: int,
-    n_states: int,
-    n_parents: Any,
-    n_children: Any,
-    n_generations: Any,
-    parents: Any,
-    mutation: Any,
-    crossover: Any,
-) -> Evolution:
-    """Settings of the evolutionary algorithm; None takes the default that fits."""
-    crossover = boolean("crossover", crossover)
-    if crossover and n_states < 2:
-        raise ValueError(f"crossover=True needs n_states of at least 2; got {n_states}.")
-    if n_parents is None:
-        n_parents = min(6, n_states)
-    if n_children is None:
-        n_children = min(5, n_latents)
-    integer("n_parents", n_parents, 1, n_states, " (n_states)")
-    settings = Evolution(n_parents, n_children, n_generations, parents, mutation, crossover)
-    breeding(settings, n_latents)
-    return settings
-
-
-def breeding(evolution: Evolution, n_latents: int) -> None:
-    """Refuse settings of the evolutionary algorithm that cannot be carried out."""
-    integer("n_parents", evolution.n_parents, 2 if evolution.crossover else 1)
-    integer("n_children", evolution.n_children, 1, n_latents, " (n_latents)")
-    integer("n_generations", evolution.n_generations, 1)
-    choice("parents", evolution.parents, OPERATORS["parents"])
-    choice("mutation", evolution.mutation, OPERATORS["mutation"])
-    if evolution.crossover and n_latents < 2:
-        raise ValueError(f"crossover=True needs n_latents of at least 2; got {n_latents}.")
-
-
 def _described(value: Any) -> str:
     return f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
 
@@ -188,12 +144,6 @@ def positions(value: Any, n_rows: int) -> None:
         raise ValueError(f"positions must have the shape {(n_rows, 2)}; got {value.shape}.")
     if not np.isfinite(value).all():
         raise ValueError(f"positions must be finite; got {value[~np.isfinite(value)][0]}.")
-
-
-def batches(batch_size: Any) -> None:
-    """Refuse mini-batches that cannot be."""
-    if batch_size is not None:
-        integer("batch_size", batch_size, 1)
 
 
 def same_rows(X: NDArray[np.floating], states: NDArray[np.uint64]) -> None:

@@ -626,14 +626,15 @@ def test_constraints_keep_parameters_in_their_sets():
     seen = []
     model = BlackBox(
         mixture_log_joint, start, 2, n_states="all", max_iter=30, tol=0, random_state=0,
-        constraints={"shares": "simplex", "cost": "positive"}, callback=seen.append,
+        constraints={"shares": "simplex", "cost": "positive"},
+        callback=lambda info, state: seen.append(state.params.values),
         optimizer=partial(torch.optim.SGD, lr=3.0),
     ).fit(X)  # fmt: skip
-    for info in seen:
-        shares = info.params.values["shares"]
+    for values in seen:
+        shares = values["shares"]
         np.testing.assert_allclose(shares.sum(1), 1.0, rtol=1e-12)
         assert (shares > 0).all()
-        assert info.params.values["cost"] > 0
+        assert values["cost"] > 0
     assert plain(model.params_["shares"])[:, 0].max() > 0.4
     assert model.free_energies_[-1] > model.free_energies_[0]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evoem import SpikeSlabCoding, em, restore
+from evoem import SpikeSlabCoding, em, inference, restore
 from evoem.images.quality import psnr
 from evoem.models import SpikeSlabModel
 from evoem.models.spike_slab.update import SpikeSlabParams
@@ -45,8 +45,9 @@ def test_intervals_of_rows_cover_the_truth_with_the_true_parameters(missing, see
         observed = np.random.default_rng(seed).random(X.shape) >= missing
         X = np.where(observed, X, 0.0)
     model = SpikeSlabModel()
-    found = em.infer(model, X, params, em.Evolution(), n_states=64, observed=observed)
-    parts = em.estimate(model.reconstruct, model, X, params, found.states, observed=observed)
+    data = em.Data(X, observed)
+    found = inference.infer(model, data, params, em.Evolution(), n_states=64)
+    parts = inference.estimate(model.reconstruct, model, data, params, found.states)
     mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
     assert_calibrated(mean - clean, np.sqrt(variance))
 

@@ -5,8 +5,10 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from evoem.runtime.threads import both, crew, in_threads, split
+from evoem.runtime.threads import blocks, both, crew, in_threads, split
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
@@ -151,3 +153,20 @@ def test_nothing_goes_on_behind_an_error_of_this_thread():
         with pytest.raises(ValueError, match="wrong"):
             both(slow, fail)
         assert done
+
+
+@given(st.integers(0, 10_000), st.integers(1, 300_000), st.integers(0, 2**28))
+@settings(deadline=None)
+def test_blocks_are_consecutive_and_large_enough_for_their_statistics(first, n_rows, n_bytes):
+    found = blocks(slice(first, first + n_rows), n_bytes)
+    assert [block.start for block in found] == [first, *(block.stop for block in found[:-1])]
+    assert found[-1].stop == first + n_rows
+    sizes = np.array([block.stop - block.start for block in found])
+    least = max(64, n_bytes // 2**15)
+    assert (sizes[:-1] >= least).all()
+    assert sizes[-1] > 0
+    assert (np.diff(sizes) <= 0).all()
+    assert sizes[0] <= max(least, 2048, n_bytes // 2**10)
+    if n_rows > 100 * least:  # the last of four threads waits for a small part of the work
+        assert len(sizes) > (24 if n_bytes < 2**16 else 12)
+        assert sizes[-1] <= 0.01 * n_rows

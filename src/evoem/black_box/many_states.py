@@ -15,9 +15,10 @@ from numpy.typing import DTypeLike, NDArray
 from evoem.black_box.array_libraries import Library, read_only
 from evoem.black_box.parameters import Values
 from evoem.errors import LogJointError
-from evoem.models.base import Mask, Posterior
+from evoem.models.base import Posterior
 from evoem.runtime.compile import kernel
 from evoem.states import Population, States, active_latents, unpack
+from evoem.validation import Mask
 
 # Numbers in the largest array that a function is given or, most likely, makes: a few megabytes,
 # which stay in the processor's cache.

@@ -13,7 +13,8 @@ The M-step is the user's own, of statistics that add over rows:
 or a step along the gradient of the bound, see `gradient`; or nothing changes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,10 +28,11 @@ from evoem.black_box.one_state import OneState
 from evoem.black_box.parameters import Values
 from evoem.black_box.quadrature import Support, by_quadrature, support_of
 from evoem.errors import LogJointError
-from evoem.models.base import Mask, Model, Posterior, add_statistics
+from evoem.models.base import Model, Posterior, add_statistics
 from evoem.models.linear import clip_probabilities
 from evoem.runtime.compile import kernel
 from evoem.states import Genomes, Population, States
+from evoem.validation import Mask, Positions
 
 # Rows and states of each that a log-joint is tried on before anything is learnt.
 ROWS_TRIED = 8
@@ -135,14 +137,15 @@ class BlackBoxModel(Model):
         probs = params.activation_probs
         return Derived(native, len(probs), float(probs.sum()))
 
-    def prepare_rows(self, derived: Derived, X: NDArray[np.floating], observed: Mask) -> Any:
+    def prepare_rows(
+        self,
+        derived: Derived,
+        X: NDArray[np.floating],
+        observed: Mask,
+        positions: Positions = None,
+    ) -> Any:
+        self._refuse_positions(positions)
         return self.log_joint_of.rows(derived.params, X, observed)
-
-    def n_latents(self, derived: Derived) -> int:
-        return derived.n_latents
-
-    def expected_active(self, derived: Derived) -> float:
-        return derived.expected_active
 
     def log_constants(self, derived: Derived, rows: Any) -> NDArray[np.float64] | float:
         if self.functions.log_constant is None:
@@ -261,42 +264,32 @@ class BlackBoxModel(Model):
         found = ascent.gradient(derived.params, rows, states, weights)
         return {**found, ROWS_OF_GRADIENT: np.array(float(len(weights)))}
 
-    def update(self, params: BlackBoxParams, stats: BlackBoxStats) -> BlackBoxParams:
-        moved = self._with_activity(params, stats)
+    def update(
+        self, params: BlackBoxParams, stats: BlackBoxStats
+    ) -> Generator[BlackBoxParams, None, BlackBoxParams]:
+        """Nobody knows what a user's update, or a step along a gradient, does to the bound."""
+        kept = self._with_activity(params, stats)
+        if self.ascent is not None:
+            values, ascent = self.ascent.step(params.values, params.ascent, stats.sums)
+            with suppress(LogJointError):  # the step was too long
+                yield kept._replace(values=values, ascent=ascent)
+            return kept._replace(ascent=self.ascent.shortened(params.ascent))
         if self.functions.update is not None:
             native = self.prepare(params, np.float64).params
             sums = {name: self.library.array(native, value) for name, value in stats.sums.items()}
             values = parameters.flatten(self.library.apply(self.functions.update, native, sums))
-            return moved._replace(values=parameters.matching(self.template, values, "update"))
-        if self.ascent is not None:
-            values, ascent = self.ascent.step(params.values, params.ascent, stats.sums)
-            return moved._replace(values=values, ascent=ascent)
-        return moved
+            yield kept._replace(values=parameters.matching(self.template, values, "update"))
+        return kept
 
     def _with_activity(self, params: BlackBoxParams, stats: BlackBoxStats) -> BlackBoxParams:
         probs = clip_probabilities(stats.activation / stats.n_rows)
         return params._replace(activation_probs=probs)
 
-    @property
-    def guarded(self) -> bool:
-        """Nobody knows what a user's update, or a step along a gradient, does to the bound."""
-        return self.functions.update is not None or self.ascent is not None
-
-    @property
-    def explores(self) -> bool:
-        """A step along a gradient may be too long; what a user's update makes is meant."""
-        return self.ascent is not None
-
-    def fallback_update(self, params: BlackBoxParams, stats: BlackBoxStats) -> BlackBoxParams:
-        """No change, and a smaller step next time."""
-        kept = self._with_activity(params, stats)
-        if self.ascent is None:
-            return kept
-        return kept._replace(ascent=self.ascent.shortened(params.ascent))
-
-    def settled(self, stats: BlackBoxStats) -> BlackBoxStats:
+    def finish_statistics(
+        self, derived: Derived, stats: BlackBoxStats
+    ) -> tuple[BlackBoxStats, BlackBoxStats]:
         """A gradient holds for the parameters it was computed with, statistics for others too."""
-        return stats._replace(sums={}) if self.ascent is not None else stats
+        return stats, stats._replace(sums={}) if self.ascent is not None else stats
 
     # --------------------------------------------------------------------------------- estimates
 

@@ -22,9 +22,9 @@ from numpy.typing import DTypeLike, NDArray
 from evoem.black_box import parameters
 from evoem.black_box.array_libraries import read_only
 from evoem.errors import LogJointError
-from evoem.models.base import Mask
 from evoem.runtime.compile import OPTIONS, inlined
 from evoem.states import Population, active_latents, unpack
+from evoem.validation import Mask
 
 
 class OneStateRows(NamedTuple):

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.models.base import Mask, Model, Posterior
+from evoem.models.base import Model, Posterior
 from evoem.states import Population
+from evoem.validation import Mask
 
 POINTS = 33  # of a grid; more for columns of whole numbers that need them
 LEVELS = 3  # of refinement

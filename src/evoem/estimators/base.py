@@ -5,7 +5,7 @@ Thin holders: everything is computed by `evoem.em` over `evoem.models`.
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -17,7 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from evoem import em, streams, validation
+from evoem import em, inference, streams, validation
+from evoem.errors import numbered_rows
+from evoem.evolution import evolution_for
 from evoem.models import Model
 
 LARGEST_SEED = 2**31 - 1
@@ -43,7 +45,8 @@ COMMON = """n_latents : int, default=8
         Stop when the bound rises by less than this per iteration, in nats per data point, on
         average over five iterations. 0 never stops early.
     batch_size : int or None, default=None
-        Rows per M-step (incremental EM). None is the paper's full batch.
+        Rows per M-step at most (incremental EM): parts are of equal size. None is the paper's full
+        batch.
     init : str or dict
         How parameters start, see the model; a dict gives some or all of them by name, without the
         trailing underscore.
@@ -57,7 +60,8 @@ COMMON = """n_latents : int, default=8
     random_state : int, RandomState, Generator or None, default=None
         Everything random follows from it.
     callback : callable or None, default=None
-        Called with an `evoem.em.StepInfo` after each iteration; returning True ends the run.
+        Called with an `evoem.em.StepInfo` after each iteration, and with the `evoem.em.EMState` if
+        it takes two arguments; returning True ends the run.
     verbose : int, default=0
         Write a line to standard error every so many iterations."""
 
@@ -109,7 +113,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     warm_start: bool
     n_jobs: int | None
     random_state: Any
-    callback: Callable[[em.StepInfo], Any] | None
+    callback: em.Callback | None
     verbose: int
 
     # What a warm start cannot change.
@@ -118,13 +122,11 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _make_model(self) -> Model:
         raise TypeError(f"{type(self).__name__} does not say what its model is.")
 
-    def _model_for(self, X: NDArray[np.floating], observed: validation.Mask) -> Model:
+    def _model_for(self, data: em.Data) -> Model:
         """The model to fit to these data."""
         return self._make_model()
 
-    def _initial_params(
-        self, model: Model, X: NDArray[np.floating], observed: validation.Mask
-    ) -> Any:
+    def _initial_params(self, model: Any, data: em.Data) -> Any:
         """Parameters to start from; None for those that the model makes."""
         return None
 
@@ -132,7 +134,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Everything that can be wrong with the parameters, before any data is touched."""
         validation.integer("n_latents", self.n_latents, 1)
         self._n_states = validation.n_states(self.n_states, self.n_latents)
-        self._evolution = validation.evolution(
+        self._evolution = evolution_for(
             n_latents=self.n_latents,
             n_states=self._n_states,
             n_parents=self.n_parents,
@@ -155,9 +157,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             for name, before in self._structure_learnt.items():
                 validation.unchanged(name, getattr(self, name), before)
 
-    def _read(
-        self, X: Any, reset: bool, learn: bool = False
-    ) -> tuple[NDArray[np.floating], validation.Mask]:
+    def _read(self, X: Any, reset: bool, learn: bool = False) -> em.Data:
         """Checked data with zeros for missing values, and the mask of observed ones."""
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.float64), np.nan)
@@ -177,7 +177,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         validation.moderate(checked)
         if learn:
             validation.varying(checked)
-        return validation.split_missing(self._prepare_data(checked))
+        return em.Data(*validation.split_missing(self._prepare_data(checked)))
 
     def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         return X
@@ -210,29 +210,27 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _fit(self, X: ArrayLike) -> list[em.StepInfo]:
         self._check_parameters()
         again = self.warm_start and hasattr(self, "state_")
-        data, observed = self._read(X, reset=not again, learn=True)
-        model = self._model_for(data, observed)
+        data = self._read(X, reset=not again, learn=True)
+        model = self._model_for(data)
         n_jobs = effective_n_jobs(self.n_jobs)
-        state, before = self._start(model, data, observed, n_jobs)
+        state, before = self._start(model, data, n_jobs)
         state, infos = em.run(
             model,
             data,
             state,
             self._evolution,
-            observed=observed,
             max_iter=self.max_iter,
             convergence=em.Convergence(self.tol),
             callback=self._report,
-            batch_size=self.batch_size,
+            n_parts=1 if self.batch_size is None else -(-len(data) // self.batch_size),
             n_jobs=n_jobs,
         )
-        self._learnt(data, observed, state, infos, before)
+        self._learnt(data, state, infos, before)
         return infos
 
     def _learnt(
         self,
-        X: NDArray[np.floating],
-        observed: validation.Mask,
+        data: em.Data,
         state: em.EMState,
         infos: list[em.StepInfo],
         before: dict[str, Any],
@@ -240,7 +238,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Learnt attributes from a run of the functional core."""
         self.state_ = state
         self._structure_learnt = {name: getattr(self, name) for name in self._structure}
-        self._rows_seen = streams.row_keys(X, observed)
+        self._rows_seen = streams.row_keys(data.X, data.observed)
         full_batch = self.batch_size is None  # whose steps end in the canonical form already
         params = state.params
         self._params = params if full_batch else self._make_model().canonical(params)
@@ -254,48 +252,40 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.n_iter_ = len(self.free_energies_)
         self.converged_ = em.Convergence(self.tol)(list(self.free_energies_))
 
-    def adopt(
-        self,
-        X: NDArray[np.floating],
-        observed: validation.Mask,
-        state: em.EMState,
-        infos: list[em.StepInfo],
-    ) -> Self:
+    def adopt(self, data: em.Data, state: em.EMState, infos: list[em.StepInfo]) -> Self:
         """Become what `fit` would have made of a run of the functional core on these rows."""
         self._check_parameters()
-        self.n_features_in_ = X.shape[1]
-        self._learnt(X, observed, state, infos, NOTHING_BEFORE)
+        self.n_features_in_ = data.X.shape[1]
+        self._learnt(data, state, infos, NOTHING_BEFORE)
         return self
 
-    def _report(self, info: em.StepInfo) -> bool:
+    def _report(self, info: em.StepInfo, state: em.EMState) -> bool:
         if self.verbose and info.iteration % self.verbose == 0:
             sys.stderr.write(
                 f"iteration {info.iteration}: bound {info.free_energy:.6g} per data point, "
                 f"{info.states_replaced} states replaced, {info.seconds:.2f} s\n"
             )
-        return self.callback is not None and em.says_stop(self.callback(info))
+        return self.callback is not None and em.says_stop(em.call_back(self.callback, info, state))
 
-    def _start(
-        self, model: Model, X: NDArray[np.floating], observed: validation.Mask, n_jobs: int
-    ) -> tuple[em.EMState, dict[str, Any]]:
+    def _start(self, model: Model, data: em.Data, n_jobs: int) -> tuple[em.EMState, dict[str, Any]]:
         """The state to begin with, and the history of the fit that is continued, if any."""
         if self.warm_start and hasattr(self, "state_"):
             old = self.state_
-            same_rows = np.array_equal(self._rows_seen, streams.row_keys(X, observed))
+            keys = streams.row_keys(data.X, data.observed)
+            same_rows = np.array_equal(self._rows_seen, keys)
             if same_rows and old.states.shape[1] == self._n_states:
                 # Steps overwrite what they go on from: should this run fail, that is still here.
                 own = old._replace(states=old.states.copy(), log_joints=old.log_joints.copy())
                 return own, {**self.history_, "free_energy": self.free_energies_}
             params = old.params
         else:
-            params = self._initial_params(model, X, observed)
+            params = self._initial_params(model, data)
         state = em.init(
             model,
-            X,
+            data,
             n_states=self._n_states,
             n_latents=self.n_latents,
             params=params,
-            observed=observed,
             seed=self._seed(),
             n_jobs=n_jobs,
         )
@@ -317,9 +307,9 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _n_features_out(self) -> int:
         return len(self.activation_probs_)
 
-    def _states_of(self, X: NDArray[np.floating], observed: validation.Mask) -> NDArray[np.uint64]:
+    def _states_of(self, data: em.Data) -> NDArray[np.uint64]:
         """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
-        keys = streams.row_keys(X, observed)
+        keys = streams.row_keys(data.X, data.observed)
         order = np.argsort(self._rows_seen, kind="stable")
         place = np.searchsorted(self._rows_seen, keys, sorter=order)
         match = order[np.minimum(place, len(order) - 1)]
@@ -327,14 +317,13 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         kept = self.state_.states[match]
         if not new.any():
             return kept
-        with em.numbering(np.flatnonzero(new)):
-            kept[new] = em.infer(
+        with numbered_rows(np.flatnonzero(new)):
+            kept[new] = inference.infer(
                 self._make_model(),
-                X[new],
+                data.take(new),
                 self._params,
                 self._evolution,
                 n_states=self._n_states,
-                observed=None if observed is None else observed[new],
                 seed=self.state_.seed,
                 tol=self.tol or em.Convergence().tol,
                 n_jobs=effective_n_jobs(self.n_jobs),
@@ -342,12 +331,11 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return kept
 
     def _fitted(self, X: Any) -> tuple[Any, ...]:
-        """What `em.bounds` and `em.estimate` take, for the rows of X."""
+        """What `inference.bounds` and `estimate` take, for the rows of X."""
         check_is_fitted(self)
-        X, observed = self._read(X, reset=False)
-        options = {"observed": observed, "n_jobs": effective_n_jobs(self.n_jobs)}
-        kept = self._states_of(X, observed)
-        return (self._make_model(), X, self._params, kept), options
+        data = self._read(X, reset=False)
+        options = {"n_jobs": effective_n_jobs(self.n_jobs)}
+        return (self._make_model(), data, self._params, self._states_of(data)), options
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Posterior mean of the latents: of s, or of s⊙z for spike-and-slab coding.
@@ -363,8 +351,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         codes : ndarray of shape (n_samples, n_latents)
         """
         arguments, options = self._fitted(X)
-        codes = np.concatenate(em.estimate(arguments[0].codes, *arguments, **options))
-        return codes.astype(arguments[1].dtype)
+        codes = np.concatenate(inference.estimate(arguments[0].codes, *arguments, **options))
+        return codes.astype(arguments[1].X.dtype)
 
     def reconstruct(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Posterior predictive mean of the data, which fills in missing values.
@@ -383,9 +371,9 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         std : ndarray of shape (n_samples, n_features), only if `return_std`
         """
         arguments, options = self._fitted(X)
-        parts = em.estimate(arguments[0].reconstruct, *arguments, **options)
+        parts = inference.estimate(arguments[0].reconstruct, *arguments, **options)
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        dtype = arguments[1].dtype
+        dtype = arguments[1].X.dtype
         if return_std:
             return mean.astype(dtype), np.sqrt(variance).astype(dtype)
         return mean.astype(dtype)
@@ -403,7 +391,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         bounds : ndarray of shape (n_samples,)
         """
         arguments, options = self._fitted(X)
-        return em.bounds(*arguments, **options)
+        return inference.bounds(*arguments, **options)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean of `score_samples`."""

@@ -7,7 +7,6 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from evoem import em, validation
@@ -148,7 +147,7 @@ class BlackBox(EEMEstimator):
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
-        callback: Callable[[em.StepInfo], Any] | None = None,
+        callback: em.Callback | None = None,
         verbose: int = 0,
     ) -> None:
         self.log_joint = log_joint
@@ -207,12 +206,14 @@ class BlackBox(EEMEstimator):
         for name, constraint in (self.constraints or {}).items():
             validation.choice(f"constraints[{name!r}]", constraint, TRANSFORMS)
 
-    def _model_for(self, X: NDArray[np.floating], observed: validation.Mask) -> BlackBoxModel:
+    def _model_for(self, data: em.Data) -> BlackBoxModel:
         """Made anew for every fit, from its data if `params` is a function."""
         params = self.params
         if callable(params) and not parameters.is_module(params):
             rng = np.random.default_rng(self._seed())
-            shown = X if observed is None else np.where(observed, X, X.dtype.type(np.nan))
+            shown = data.X
+            if data.observed is not None:
+                shown = np.where(data.observed, shown, shown.dtype.type(np.nan))
             params = params(shown, self.n_latents, rng)
         vectorized = self.vectorized
         if vectorized is None:

@@ -1,7 +1,7 @@
 """The paper's models in the manner of scikit-learn: `NoisyOr`, `BinarySparseCoding`,
 `SpikeSlabCoding`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,13 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from evoem import em, validation
 from evoem.estimators.base import ATTRIBUTES, COMMON, EEMEstimator
-from evoem.models import BinarySparseCodingModel, Model, NoisyOrModel, SpikeSlabModel
+from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
+from evoem.models.linear import LinearModel
 
 
 class _BuiltInEstimator(EEMEstimator):
     """What the three models of the paper share."""
 
-    _model: type[Model]
+    _model: type[LinearModel] | type[NoisyOrModel]
     _limits: Mapping[str, tuple[float, float]] = {}  # of given parameters
 
     def __init__(
@@ -37,7 +38,7 @@ class _BuiltInEstimator(EEMEstimator):
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
-        callback: Callable[[em.StepInfo], Any] | None = None,
+        callback: em.Callback | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_latents = n_latents
@@ -71,15 +72,13 @@ class _BuiltInEstimator(EEMEstimator):
         if not isinstance(self.init, Mapping):
             validation.choice("init", self.init, self._model.choices["init"])
 
-    def _initial_params(
-        self, model: Model, X: NDArray[np.floating], observed: validation.Mask
-    ) -> Any:
+    def _initial_params(self, model: Any, data: em.Data) -> Any:
         if not isinstance(self.init, Mapping):
             return None
         rng = np.random.default_rng(self._seed())
-        defaults = model.initialize(X, observed, self.n_latents, rng)
+        defaults = model.initialize(data.X, data.observed, self.n_latents, rng)
         given = validation.given_parameters(defaults, self.init, self._limits)
-        return model.allowed(given, X, observed)
+        return model.allowed(given, data.X, data.observed)
 
 
 class NoisyOr(_BuiltInEstimator):
@@ -138,7 +137,7 @@ class NoisyOr(_BuiltInEstimator):
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
-        callback: Callable[[em.StepInfo], Any] | None = None,
+        callback: em.Callback | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
@@ -291,7 +290,7 @@ class SpikeSlabCoding(_BuiltInEstimator):
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
-        callback: Callable[[em.StepInfo], Any] | None = None,
+        callback: em.Callback | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(

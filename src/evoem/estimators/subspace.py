@@ -1,6 +1,5 @@
 """The scikit-learn face of spike-and-slab coding with subspaces: `SubspaceCoding`."""
 
-from collections.abc import Callable
 from typing import Any
 
 from evoem import em, validation
@@ -69,7 +68,7 @@ class SubspaceCoding(EEMEstimator):
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
-        callback: Callable[[em.StepInfo], Any] | None = None,
+        callback: em.Callback | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_latents = n_latents

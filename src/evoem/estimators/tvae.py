@@ -1,6 +1,5 @@
 """The scikit-learn face of a variational autoencoder without an encoder: `TVAE`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -99,7 +98,7 @@ class TVAE(BlackBox):
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
-        callback: Callable[[em.StepInfo], Any] | None = None,
+        callback: em.Callback | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_latents = n_latents

@@ -8,21 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem import em, states, validation
+from evoem import em, inference, states, validation
 from evoem.estimators.paper_models import BinarySparseCoding, SpikeSlabCoding
 from evoem.estimators.subspace import SubspaceCoding
-from evoem.evolution import Evolution
+from evoem.evolution import Evolution, evolution_for
 from evoem.images import closing, likeness, patches
 from evoem.images.arrays import Canonical
 from evoem.images.closing import Closing, Costs
 from evoem.images.presets import Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel
-from evoem.models.base import Mask
 from evoem.models.linear import LinearModel
 from evoem.models.subspace import spatial_prior
 from evoem.models.subspace.by_feature import SubspacesByFeature
 from evoem.runtime import interrupts
-from evoem.validation import Positions
+from evoem.validation import Mask, Positions
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 100
@@ -147,7 +146,7 @@ def bytes_of_statistics(settings: Settings, n_pixels: int, by_feature: bool) -> 
 
 def evolution_of(settings: Settings) -> Evolution:
     """The search for states, checked."""
-    return validation.evolution(
+    return evolution_for(
         n_latents=settings.n_latents,
         n_states=validation.n_states(settings.n_states, settings.n_latents),
         n_parents=settings.n_parents,
@@ -212,6 +211,7 @@ class Learner:
         self.X, self.observed = self.cut(self.numbers)
         self.n_learnt = learnt
         self.positions = self.locate(places, self.numbers)
+        self.data = em.Data(self.X, self.observed, self.positions)
         self.infos: list[em.StepInfo] = []
         self._derived: tuple[Any, Any] | None = None
         self.closing = Closing(self.most_search_steps)
@@ -271,12 +271,10 @@ class Learner:
             )
         self.state = em.init(
             self.model,
-            self.X,
+            self.data,
             n_latents=self.settings.n_latents,
             n_states=self.settings.n_states,
             params=params,
-            observed=self.observed,
-            positions=self.positions,
             seed=self.seed,
             n_jobs=self.n_jobs,
         )
@@ -302,11 +300,9 @@ class Learner:
             self.hurry()
         self.state = em.init(
             self.model,
-            self.X,
+            self.data,
             n_states=self.settings.n_states,
             params=learnt.params,
-            observed=self.observed,
-            positions=self.positions,
             seed=self.seed,
             n_jobs=self.n_jobs,
         )
@@ -325,12 +321,10 @@ class Learner:
         for _ in range(self.settings.max_iter):
             self.state, info = em.step(
                 self.model,
-                self.X,
+                self.data,
                 self.state,
                 self.evolution,
-                observed=self.observed,
-                positions=self.positions,
-                batch_size=self.batch_size,
+                n_parts=self.settings.n_parts,
                 n_jobs=self.n_jobs,
             )
             self.infos.append(info)
@@ -402,12 +396,13 @@ class Learner:
         if isinstance(self.model, SubspaceModel):  # rows of an estimator lie nowhere
             params = state.params._replace(field=None)
             state = state._replace(params=params, statistics=())
-        return estimator.adopt(self.X, self.observed, state, self.infos)
+        return estimator.adopt(self.data, state, self.infos)
 
     @property
     def most_search_steps(self) -> int:
         """E-steps for states of patches that were not learnt from."""
-        return closing.SEARCH_STEPS if self.model.starts_single else closing.RANDOM_SEARCH_STEPS
+        single = self.model.first_states is not None
+        return closing.SEARCH_STEPS if single else closing.RANDOM_SEARCH_STEPS
 
     def measure(self) -> Costs:
         """How long it will take to search for states, to reconstruct patches and to look around."""
@@ -531,14 +526,12 @@ class Learner:
 
     def infer(self, block: Block, max_iter: int) -> NDArray[np.uint64]:
         """States of a block by so many E-steps at most, from those it has."""
-        return em.infer(
+        return inference.infer(
             self.model,
-            block.X,
+            em.Data(block.X, block.observed, block.positions),
             self.params,
             self.evolution,
             n_states=self.settings.n_states,
-            observed=block.observed,
-            positions=block.positions,
             first=block.states,
             seed=self.seed,
             tol=closing.SEARCH_TOLERANCE,
@@ -549,14 +542,12 @@ class Learner:
 
     def estimate(self, block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of noise-free patches."""
-        parts = em.estimate(
+        parts = inference.estimate(
             self.model.reconstruct,
             self.model,
-            block.X,
+            em.Data(block.X, block.observed, block.positions),
             self.params,
             block.states,
-            observed=block.observed,
-            positions=block.positions,
             n_jobs=self.n_jobs,
             derived=self.derived,
         )

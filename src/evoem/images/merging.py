@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem.images import patches
-from evoem.models.base import Mask
+from evoem.validation import Mask
 
 # Weight of a patch of which nothing was observed, which is the prior mean, against others.
 UNSEEN = 1e-6

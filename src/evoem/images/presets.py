@@ -9,7 +9,7 @@ from scipy import ndimage
 
 from evoem.images import patches
 from evoem.images.noise import share_of_noise
-from evoem.models.base import Mask
+from evoem.validation import Mask
 
 
 class Settings(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from evoem.models import linear
-from evoem.models.base import Mask, Posterior, Prior
+from evoem.models.base import Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, Moments, Rows
 from evoem.models.linear_statistics import LinearStats, add_cross, close_row, count
 from evoem.models.triangles import pack, row_start, unpack
@@ -21,6 +21,7 @@ from evoem.ranking import GROUPS, empty_ranks
 from evoem.runtime.compile import ZERO, kernel
 from evoem.runtime.linalg import square
 from evoem.states import Genomes, Population, active_latents
+from evoem.validation import Mask
 
 
 class BinarySparseCodingParams(NamedTuple):
@@ -42,6 +43,7 @@ class Derived(NamedTuple):
     bias: NDArray[np.float64]  # of a row without gaps: log-odds, less half of v_hᵀ v_h
     noise_variance: float
     log_prior: float  # Σ_h log(1 - π)
+    n_latents: int
     expected_active: float
 
 
@@ -181,6 +183,7 @@ class BinarySparseCodingModel(LinearModel):
             logits - 0.5 * np.diag(gram),
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
+            len(pi),
             float(pi.sum()),
         )
 

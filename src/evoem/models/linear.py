@@ -6,14 +6,15 @@ are active in a state of any weight: few, whatever H is.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
-from evoem.models.base import Mask, Model, Posterior
+from evoem import validation
+from evoem.models.base import Model, Posterior, Prior
 from evoem.models.linear_statistics import (
     NOISE_FLOORS,
     LinearStats,
@@ -26,6 +27,7 @@ from evoem.ranking import best_scores
 from evoem.runtime.compile import ZERO, inlined, kernel
 from evoem.runtime.linalg import factorise, solve
 from evoem.states import active_latents, clear
+from evoem.validation import Mask, Positions
 
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
 # whatever rows it comes with, and the result of a row does not depend on them.
@@ -416,11 +418,15 @@ class LinearModel(Model):
         M-steps that never lower the bound, or those of app:mstep_equations.
     """
 
-    choices = {"init": ("mean", "data"), "updates": ("monotone", "printed")}  # noqa: RUF012
+    # Options that are one of several words.
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "init": ("mean", "data"),
+        "updates": ("monotone", "printed"),
+    }
 
     def __init__(self, init: str = "mean", updates: str = "monotone") -> None:
-        self.init = init
-        self.updates = updates
+        self.init = validation.choice("init", init, self.choices["init"])
+        self.updates = validation.choice("updates", updates, self.choices["updates"])
 
     @property
     def printed(self) -> bool:
@@ -433,11 +439,18 @@ class LinearModel(Model):
     ) -> None:
         """Compute the moments of c; second moments there is no room for go to `stats` at once."""
 
+    @abstractmethod
+    def prior(self, params: Any) -> Prior:
+        """What the model expects of a row of which nothing was observed."""
+
     def constant_variance(self, derived: Any) -> float:
         """The variance that app:lpj counts to C(Θ)."""
         return float(derived.noise_variance)
 
-    def prepare_rows(self, derived: Any, X: NDArray[np.floating], observed: Mask) -> Rows:
+    def prepare_rows(
+        self, derived: Any, X: NDArray[np.floating], observed: Mask, positions: Positions = None
+    ) -> Rows:
+        self._refuse_positions(positions)
         return prepare_rows(
             derived.projector,
             derived.noise_variance,
@@ -447,15 +460,9 @@ class LinearModel(Model):
             observed,
         )
 
-    def n_latents(self, derived: Any) -> int:
-        return len(derived.scaled)
-
     def groups(self, derived: Any) -> NDArray[np.int64] | None:
         """Where the latents of each binary one start, if these are groups of several."""
         return None
-
-    def expected_active(self, derived: Any) -> float:
-        return float(derived.expected_active)
 
     def log_constants(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
         return rows.constants
@@ -530,7 +537,7 @@ class LinearModel(Model):
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> NDArray[np.float64]:
         """Posterior mean of c."""
-        out = np.empty((len(rows.X), self.n_latents(derived)))
+        out = np.empty((len(rows.X), derived.n_latents))
         keep = np.ones(len(rows.X), np.bool_)
         for part, some, moments in self._each_part(derived, rows, posterior, keep):
             out[part] = codes(moments, len(some.X), out.shape[1])
@@ -552,6 +559,7 @@ class LinearModel(Model):
         raise self._undefined("with_dictionary")
 
     def allowed(self, params: Any, X: NDArray[np.floating], observed: Mask) -> Any:
+        """Given parameters, moved to where updates keep them."""
         least = least_noise(X if observed is None else X[observed])
         return params._replace(noise_variance=np.maximum(params.noise_variance, least))
 

@@ -10,12 +10,14 @@ There is no leak: with no latent active every y_d is off, so s = 0 is impossible
 for data with anything on.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from evoem.models.base import Mask, Model, Posterior, Prior
+from evoem import validation
+from evoem.models.base import Model, Posterior, Prior
 from evoem.models.linear import (
     PROBABILITY_FLOOR,
     clip_probabilities,
@@ -24,6 +26,7 @@ from evoem.models.linear import (
 )
 from evoem.runtime.compile import inlined, kernel
 from evoem.states import Population, active_latents
+from evoem.validation import Mask, Positions
 
 # W stays this far from 0 and 1, where a single observation could make a row impossible for good.
 WEIGHT_MARGIN = 1e-6
@@ -47,6 +50,7 @@ class Derived(NamedTuple):
     log_off: NDArray[np.float64]
     logits: NDArray[np.float64]
     log_prior: float
+    n_latents: int
     expected_active: float
 
 
@@ -202,7 +206,10 @@ class NoisyOrModel(Model):
         π_h is kept at or above this (the paper uses 1/H on image patches).
     """
 
-    choices = {"init": ("random", "data"), "updates": ("monotone", "printed")}  # noqa: RUF012
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "init": ("random", "data"),
+        "updates": ("monotone", "printed"),
+    }
 
     def __init__(
         self,
@@ -210,8 +217,8 @@ class NoisyOrModel(Model):
         updates: str = "monotone",
         min_activation_prob: float = PROBABILITY_FLOOR,
     ) -> None:
-        self.init = init
-        self.updates = updates
+        self.init = validation.choice("init", init, self.choices["init"])
+        self.updates = validation.choice("updates", updates, self.choices["updates"])
         self.min_activation_prob = min_activation_prob
 
     @property
@@ -227,10 +234,18 @@ class NoisyOrModel(Model):
             np.log(off),
             np.log(pi / (1 - pi)),
             float(np.log1p(-pi).sum()),
+            len(pi),
             float(pi.sum()),
         )
 
-    def prepare_rows(self, derived: Derived, X: NDArray[np.floating], observed: Mask) -> Rows:
+    def prepare_rows(
+        self,
+        derived: Derived,
+        X: NDArray[np.floating],
+        observed: Mask,
+        positions: Positions = None,
+    ) -> Rows:
+        self._refuse_positions(positions)
         n_rows = len(X)
         on = np.empty(X.shape, np.int64)
         n_on = np.empty(n_rows, np.int64)
@@ -238,12 +253,6 @@ class NoisyOrModel(Model):
         is_off = X == 0 if observed is None else (X == 0) & observed
         costs = row_products(is_off.astype(np.float64), derived.log_off)
         return Rows(costs, on, n_on, observed)
-
-    def n_latents(self, derived: Derived) -> int:
-        return len(derived.off)
-
-    def expected_active(self, derived: Derived) -> float:
-        return derived.expected_active
 
     def log_constants(self, derived: Derived, rows: Rows) -> NDArray[np.float64]:
         return np.full(len(rows.n_on), derived.log_prior)

@@ -11,12 +11,24 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from evoem.runtime import interrupts
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+# Blocks are what threads take and what statistics are summed by. Their size depends on the number
+# of rows and the size of statistics alone: enough of them to keep threads busy, few enough that
+# summing them, and filling caches with what belongs to each, costs little.
+BLOCKS = 24
+FEWEST_BLOCKS = 12  # if statistics are large
+LAST_SHARE = 3  # of what is left, the most that a block takes
+SMALLEST_BLOCK = 64
+LARGEST_BLOCK = 2048
+BYTES_PER_ROW = 1 << 10  # of statistics, for which a block has one row, if there are enough rows
+MOST_BYTES_PER_ROW = 1 << 15  # for which it has at least one in any case
 
 
 class _Crew(NamedTuple):
@@ -152,3 +164,31 @@ def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
         finally:
             wait([other])  # nothing goes on behind an error
     return other.result(), result
+
+
+def blocks(part: slice, n_bytes: int) -> list[slice]:
+    """The blocks of a part of the data, with statistics of so many bytes each.
+
+    The last ones are smaller and smaller: a thread that finds nothing left to do waits less long.
+    """
+    n_rows = part.stop - part.start
+    smallest = max(SMALLEST_BLOCK, n_bytes // MOST_BYTES_PER_ROW)
+    usual = min(-(-n_rows // BLOCKS), LARGEST_BLOCK)
+    size = max(usual, min(n_bytes // BYTES_PER_ROW, -(-n_rows // FEWEST_BLOCKS)), smallest)
+    sizes = []
+    while n_rows > 0:
+        sizes.append(min(max(min(size, -(-n_rows // LAST_SHARE)), smallest), n_rows))
+        n_rows -= sizes[-1]
+    ends = part.start + np.cumsum(sizes, dtype=int)
+    return [slice(int(end) - length, int(end)) for end, length in zip(ends, sizes, strict=True)]
+
+
+def map_blocks(
+    work: Callable[[slice], T],
+    part: slice,
+    n_jobs: int,
+    n_bytes: int = 0,
+    take: Callable[[T], Any] = lambda result: None,
+) -> None:
+    """`work` on every block of a part of the data; `take` gets the results in their order."""
+    in_threads(work, blocks(part, n_bytes), n_jobs, take)

@@ -21,13 +21,13 @@ from subspace_problems import (
     posterior_over,
     precision,
     reconstruction,
+    run_with_params,
     seen,
     statistics,
 )
 
 from evoem import SubspaceCoding, em, posterior, states
 from evoem.models import SpikeSlabModel, SubspaceModel
-from evoem.models.base import Model
 from evoem.models.spike_slab.model import SpikeSlabParams
 from evoem.models.subspace import latent_pairs, second_moments
 from evoem.models.subspace import model as subspace_model
@@ -57,9 +57,8 @@ def test_states_of_one_latent_are_scored_by_their_log_joints(missing, placed):
         probs = np.random.default_rng(1).uniform(0.1, 0.6, (2, 3, len(SIZES)))
         params = params._replace(field=probs)
     derived = MODEL.prepare(params, X.dtype)
-    rows = MODEL.prepare_rows(derived, X, observed)
-    if placed:
-        rows = MODEL.place(derived, rows, np.random.default_rng(2).uniform(0, 1, (len(X), 2)))
+    positions = np.random.default_rng(2).uniform(0, 1, (len(X), 2)) if placed else None
+    rows = MODEL.prepare_rows(derived, X, observed, positions)
     found = MODEL.single_scores(derived, rows)
     single = for_all(X, np.eye(len(SIZES), dtype=bool))
     expected = posterior.evaluate(MODEL, derived, rows, single)
@@ -86,18 +85,14 @@ def test_rows_start_from_their_best_states_of_one_latent(missing, n_best):
     single = for_all(X, np.eye(30, dtype=bool))
     log_joints = posterior.evaluate(MODEL, derived, rows, single)
     scores = MODEL.single_scores(derived, rows)
-    out = np.empty((len(X), n_best), np.int64)
-    MODEL.best_single(derived, rows, out)
-    for r, found in enumerate(out):
+    first = states.unpack(MODEL.first_states(derived, rows, n_best), 30)
+    assert (first.sum(-1) == 1).all()
+    for r, found in enumerate(first.argmax(-1)):
         candidates = np.arange(30)
         if not rows.complete[r]:
             candidates = np.argsort(-scores[r])[: 4 * n_best]
         best = candidates[np.argsort(-log_joints[r, candidates])[:n_best]]
-        assert set(found) == set(best)
-    generic = np.empty_like(out)
-    Model.best_single(MODEL, derived, rows, generic)
-    exact = np.sort(np.argsort(-log_joints, axis=1)[:, :n_best], axis=1)
-    np.testing.assert_array_equal(np.sort(generic, axis=1), exact)
+        assert list(found) == sorted(best)
 
 
 @pytest.mark.usefixtures("tables")
@@ -251,8 +246,9 @@ def test_patterns_of_a_latent_can_be_rotated():
 def test_all_states_kept_is_exact_em(missing):
     params, X, observed = make_problem(missing, n_rows=30, seed=8)
     dense = reference.all_states(len(SIZES))
-    state = em.init(MODEL, X, n_states=len(dense), params=params, observed=observed)
-    state, info = em.step(MODEL, X, state, UNIFORM, observed=observed)
+    data = em.Data(X, observed)
+    state = em.init(MODEL, data, n_states=len(dense), params=params)
+    state, info = em.step(MODEL, data, state, UNIFORM)
     likelihoods = [
         reference.free_energy(
             reference.subspace_log_joint, theta, X, seen(X, observed), [dense] * len(X)
@@ -268,8 +264,9 @@ def test_the_number_of_threads_changes_nothing(missing):
     params, X, observed = make_problem(missing, n_rows=300, seed=9)
     results = []
     for n_jobs in (1, 2):
-        state = em.init(MODEL, X, n_states=4, params=params, observed=observed, n_jobs=n_jobs)
-        state, infos = em.run(MODEL, X, state, GUIDED, observed=observed, max_iter=4, n_jobs=n_jobs)
+        data = em.Data(X, observed)
+        state = em.init(MODEL, data, n_states=4, params=params, n_jobs=n_jobs)
+        state, infos = em.run(MODEL, data, state, GUIDED, max_iter=4, n_jobs=n_jobs)
         results.append((state, [info.free_energy for info in infos]))
     (one, bounds), (two, others) = results
     assert bounds == others
@@ -284,14 +281,13 @@ def test_statistics_of_parts_add_up_to_those_of_all_rows(missing):
     """The first iteration with mini-batches is one without; from then on parts keep their own."""
     params, X, observed = make_problem(missing, n_rows=50, seed=25)
     results = []
-    for batch_size in (None, 16):
-        state = em.init(MODEL, X, n_states=32, params=params, observed=observed)
-        options = {"observed": observed, "batch_size": batch_size}
-        _, infos = em.run(MODEL, X, state, UNIFORM, max_iter=8, **options)
-        results.append(infos)
-    for whole, parts in zip(*(infos[0].params[:-1] for infos in results), strict=True):
+    for n_parts in (1, 4):
+        data = em.Data(X, observed)
+        state = em.init(MODEL, data, n_states=32, params=params)
+        results.append(run_with_params(MODEL, data, state, UNIFORM, max_iter=8, n_parts=n_parts))
+    for whole, parts in zip(*(params[0][:-1] for _, params in results), strict=True):
         np.testing.assert_allclose(parts, whole, rtol=1e-8)
-    assert (np.diff([info.free_energy for info in results[1]]) > 0).all()
+    assert (np.diff(results[1][0]) > 0).all()
 
 
 # --------------------------------------------------------------------------------------- bound
@@ -311,12 +307,12 @@ def test_the_bound_never_falls(evolution, missing, seed):
     shape = {"n_features": int(rng.integers(1, 9)), "n_rows": int(rng.integers(5, 40))}
     params, X, observed = make_problem(missing, sizes=sizes, seed=seed, **shape)
     n_states = int(rng.integers(1, min(9, 2 ** len(sizes))))
-    state = em.init(MODEL, X, n_states=n_states, params=params, observed=observed, seed=seed)
+    data = em.Data(X, observed)
+    state = em.init(MODEL, data, n_states=n_states, params=params, seed=seed)
     evolution = evolution._replace(n_parents=min(3, n_states))
-    _, infos = em.run(MODEL, X, state, evolution, observed=observed, max_iter=12)
-    bounds = np.array([info.free_energy for info in infos])
+    bounds, learnt = run_with_params(MODEL, data, state, evolution, max_iter=12)
     # Tiny data can be explained without noise; |y|²/σ² is then large, and so is its rounding.
-    noise = min(float(info.params.noise_variance) for info in infos)
+    noise = min(float(params.noise_variance) for params in learnt)
     tolerance = 1e-8 * max(1.0, np.abs(bounds).max()) + 4e-15 * np.square(X).sum(1).max() / noise
     assert np.diff(bounds).min() > -tolerance
 
@@ -415,7 +411,8 @@ def test_latents_are_ranked_by_the_gains_of_all_their_patterns(largest):
 @pytest.mark.parametrize("n_states", [1, 3, 5])
 def test_rows_start_from_their_best_single_latents(n_states, missing):
     params, X, observed = make_problem(missing, n_rows=100, seed=12)
-    state = em.init(MODEL, X, n_states=n_states, params=params, observed=observed, n_jobs=2)
+    data = em.Data(X, observed)
+    state = em.init(MODEL, data, n_states=n_states, params=params, n_jobs=2)
     single = np.eye(len(SIZES), dtype=bool)
     for x, mask, kept in zip(X, seen(X, observed), state.states, strict=True):
         dense = states.unpack(kept, len(SIZES))
@@ -426,10 +423,11 @@ def test_rows_start_from_their_best_single_latents(n_states, missing):
 
 def test_rows_start_from_random_states_if_there_are_not_enough_single_ones():
     params, X, _ = make_problem(n_rows=20, seed=13)
-    state = em.init(MODEL, X, n_states=6, params=params, seed=3)
+    data = em.Data(X)
+    state = em.init(MODEL, data, n_states=6, params=params, seed=3)
     other = SpikeSlabParams(params.components[:5], params.activation_probs, *params[2:3],
                             params.slab_means[:5], params.slab_covariance[:5])  # fmt: skip
-    expected = em.init(SpikeSlabModel(slab="diagonal"), X, n_states=6, params=other, seed=3)
+    expected = em.init(SpikeSlabModel(), data, n_states=6, params=other, seed=3)
     np.testing.assert_array_equal(state.states, expected.states)
 
 

@@ -8,9 +8,9 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import RegularGridInterpolator
-from subspace_problems import MODEL, UNIFORM, for_all, make_problem, seen
+from subspace_problems import MODEL, UNIFORM, for_all, make_problem, run_with_params, seen
 
-from evoem import em
+from evoem import em, inference
 from evoem.images import patches
 from evoem.images.arrays import read
 from evoem.images.learning import Learner
@@ -50,7 +50,7 @@ def alone(params, positions):
 
 def prepared(params, X, observed, positions):
     derived = MODEL.prepare(params, X.dtype)
-    return derived, MODEL.place(derived, MODEL.prepare_rows(derived, X, observed), positions)
+    return derived, MODEL.prepare_rows(derived, X, observed, positions)
 
 
 def posterior_over(params, X, observed, positions, kept):
@@ -81,9 +81,8 @@ def test_estimates_of_a_row_are_those_of_a_model_with_its_probabilities(missing)
     for function in (MODEL.reconstruct, lambda *arguments: (MODEL.codes(*arguments),)):
         for part, fast in enumerate(function(params, *found)):
             for n, own in enumerate(alone(params, positions)):
-                mask = None if observed is None else observed[n : n + 1]
-                options = {"observed": mask}
-                slow = em.estimate(function, MODEL, X[n : n + 1], own, kept[n : n + 1], **options)
+                row = em.Data(X, observed).take(slice(n, n + 1))
+                slow = inference.estimate(function, MODEL, row, own, kept[n : n + 1])
                 np.testing.assert_allclose(fast[n], slow[0][part][0], rtol=1e-8, atol=1e-10)
 
 
@@ -93,8 +92,9 @@ def test_a_field_that_is_the_same_everywhere_is_none(shape):
     params = params._replace(field=spatial_prior.uniform(shape, params.activation_probs))
     results = []
     for own, where in ((params, positions), (params._replace(field=None), None)):
-        state = em.init(MODEL, X, n_states=8, params=own, observed=observed, positions=where)
-        results.append(em.step(MODEL, X, state, UNIFORM, observed=observed, positions=where))
+        data = em.Data(X, observed, where)
+        state = em.init(MODEL, data, n_states=8, params=own)
+        results.append(em.step(MODEL, data, state, UNIFORM))
     (placed, info), (plain, other) = results
     assert info.free_energy == pytest.approx(other.free_energy, rel=1e-12)
     np.testing.assert_array_equal(placed.states, plain.states)
@@ -111,7 +111,7 @@ def test_the_new_field_counts_which_point_decided():
     derived, rows, posterior = posterior_over(params, X, observed, positions, kept)
     stats = MODEL.empty_statistics(params)
     MODEL.accumulate(stats, params, derived, rows, posterior)
-    new = MODEL.update(params, MODEL.gathered(derived, stats))
+    new = MODEL.update(params, MODEL.finish_statistics(derived, stats)[0])
     on, off = np.zeros((2, *params.field.shape))
     probs = slow_probs(params.field, positions)
     for j in np.ndindex(SHAPE):
@@ -138,24 +138,21 @@ def test_the_bound_and_the_prior_together_never_fall(missing, seed):
     n_rows = int(rng.integers(5, 40))
     params, X, observed, positions = make_placed(missing, sizes=sizes, n_rows=n_rows, seed=seed)
     n_states = int(rng.integers(1, min(7, 2 ** len(sizes))))
-    state = em.init(
-        MODEL, X, n_states=n_states, params=params, observed=observed, positions=positions
-    )
+    data = em.Data(X, observed, positions)
+    state = em.init(MODEL, data, n_states=n_states, params=params)
     evolution = UNIFORM._replace(n_parents=min(3, n_states))
-    options = {"observed": observed, "positions": positions}
-    _, infos = em.run(MODEL, X, state, evolution, max_iter=10, **options)
-    noise = min(float(info.params.noise_variance) for info in infos)
+    bounds, learnt = run_with_params(MODEL, data, state, evolution, max_iter=10)
+    noise = min(float(params.noise_variance) for params in learnt)
     old = params.field
-    for before, after in itertools.pairwise(infos):
+    for (before, after), new in zip(itertools.pairwise(bounds), learnt, strict=False):
         # The prior is about the probabilities that latents had overall at the M-step between.
-        overall = before.params.activation_probs
-        gain = n_rows * (after.free_energy - before.free_energy)
-        gain += spatial_prior.log_density(before.params.field, overall) - spatial_prior.log_density(
-            old, overall
-        )
-        size = n_rows * max(1.0, abs(after.free_energy))
+        overall = new.activation_probs
+        gain = n_rows * (after - before)
+        gain += spatial_prior.log_density(new.field, overall)
+        gain -= spatial_prior.log_density(old, overall)
+        size = n_rows * max(1.0, abs(after))
         assert gain > -1e-8 * size - 4e-15 * np.square(X).sum() / noise
-        old = before.params.field
+        old = new.field
 
 
 @pytest.mark.parametrize("missing", MISSING)
@@ -163,9 +160,9 @@ def test_the_number_of_threads_changes_nothing(missing):
     params, X, observed, positions = make_placed(missing, n_rows=300, seed=9)
     results = []
     for n_jobs in (1, 2):
-        options = {"observed": observed, "positions": positions, "n_jobs": n_jobs}
-        state = em.init(MODEL, X, n_states=4, params=params, **options)
-        state, _ = em.run(MODEL, X, state, UNIFORM, max_iter=4, batch_size=100, **options)
+        data = em.Data(X, observed, positions)
+        state = em.init(MODEL, data, n_states=4, params=params, n_jobs=n_jobs)
+        state, _ = em.run(MODEL, data, state, UNIFORM, max_iter=4, n_parts=3, n_jobs=n_jobs)
         results.append(state)
     for mine, other in zip(results[0].params, results[1].params, strict=True):
         np.testing.assert_array_equal(mine, other)
@@ -190,9 +187,10 @@ def test_what_lies_on_two_sides_is_told_apart_by_where_it_lies():
         (spatial_prior.uniform((2, 3), params.activation_probs), positions),
         (None, None),
     ):
-        state = em.init(MODEL, X, n_states=4, params=params._replace(field=own), positions=where)
-        state, _ = em.run(MODEL, X, state, UNIFORM, max_iter=30, positions=where)
-        codes = em.estimate(MODEL.codes, MODEL, X, state.params, state.states, positions=where)
+        data = em.Data(X, positions=where)
+        state = em.init(MODEL, data, n_states=4, params=params._replace(field=own))
+        state, _ = em.run(MODEL, data, state, UNIFORM, max_iter=30)
+        codes = inference.estimate(MODEL.codes, MODEL, data, state.params, state.states)
         errors.append(np.square(np.concatenate(codes) - np.stack([~right, right], 1)).mean())
         if own is not None:
             found = state.params.field
@@ -205,7 +203,8 @@ def test_what_lies_on_two_sides_is_told_apart_by_where_it_lies():
 def test_states_are_searched_for_with_the_prior_of_their_place():
     params, X, _, positions = make_placed(n_rows=40)
     G = len(params.activation_probs)
-    found = em.infer(MODEL, X, params, UNIFORM, n_states=2**G, positions=positions)
+    data = em.Data(X, positions=positions)
+    found = inference.infer(MODEL, data, params, UNIFORM, n_states=2**G)
     slow = [
         np.logaddexp.reduce(
             [
@@ -216,7 +215,7 @@ def test_states_are_searched_for_with_the_prior_of_their_place():
         for own, x in zip(alone(params, positions), X, strict=True)
     ]
     np.testing.assert_allclose(found.bounds, slow, rtol=1e-9)
-    kept = em.bounds(MODEL, X, params, found.states, positions=positions)
+    kept = inference.bounds(MODEL, data, params, found.states)
     np.testing.assert_allclose(kept, slow, rtol=1e-9)
 
 
@@ -230,17 +229,17 @@ def test_states_are_searched_for_with_the_prior_of_their_place():
     ],
 )
 def test_bad_positions_get_one_sentence(positions, sentence):
-    params, X, _ = make_problem()
     with pytest.raises(ValueError, match=sentence):
-        em.init(MODEL, X, n_states=4, params=params, positions=positions)
+        em.Data(np.zeros((9, 3)), positions=positions)
 
 
 def test_a_model_that_knows_no_places_says_so():
     X = np.random.default_rng(0).normal(size=(9, 3))
     model = BinarySparseCodingModel()
-    state = em.init(model, X, n_latents=3, n_states=4)
-    with pytest.raises(TypeError, match="BinarySparseCodingModel must define place"):
-        em.step(model, X, state, UNIFORM, positions=np.zeros((9, 2)))
+    data = em.Data(X, positions=np.zeros((9, 2)))
+    state = em.init(model, data, n_latents=3, n_states=4)
+    with pytest.raises(TypeError, match="must define a prior that depends on positions"):
+        em.step(model, data, state, UNIFORM)
 
 
 # -------------------------------------------------------------------------------------- images

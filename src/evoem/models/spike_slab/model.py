@@ -12,14 +12,16 @@ How the slab of a state is integrated out stands in `slab_posterior`, how μ and
 `slab_update`.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Generator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import linalg
 
+from evoem import validation
 from evoem.models import linear
-from evoem.models.base import Mask, Posterior, Prior
+from evoem.models.base import Posterior, Prior
 from evoem.models.linear import Guide, LinearModel, Moments, Rows
 from evoem.models.linear_statistics import LinearStats, count, empty_stats
 from evoem.models.spike_slab.complete_rows import add_complete_rows
@@ -37,6 +39,7 @@ from evoem.runtime.compile import YES, ZERO, inlined, kernel
 from evoem.runtime.linalg import square, symmetric
 from evoem.runtime.threads import both
 from evoem.states import Genomes, Population, active_latents
+from evoem.validation import Mask
 
 # Slab variance with which learning starts for latents that look like data points, their means
 # being one; it is one for others.
@@ -56,6 +59,7 @@ class Derived(NamedTuple):
     tables: NDArray[np.floating] | None  # (pairs, 2): with a full Ψ, V Vᵀ and Ψ side by side
     noise_variance: float
     log_prior: float
+    n_latents: int
     expected_active: float
 
 
@@ -274,7 +278,10 @@ class SpikeSlabModel(LinearModel):
         instead of second moments, and a full Ψ as an element-wise ratio, made positive definite.
     """
 
-    choices = {**LinearModel.choices, "slab": ("diagonal", "full", "fixed")}  # noqa: RUF012
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **LinearModel.choices,
+        "slab": ("diagonal", "full", "fixed"),
+    }
 
     def __init__(
         self,
@@ -284,7 +291,7 @@ class SpikeSlabModel(LinearModel):
         updates: str = "monotone",
     ) -> None:
         super().__init__(init, updates)
-        self.slab = slab
+        self.slab = validation.choice("slab", slab, self.choices["slab"])
         self.learn_slab_means = learn_slab_means
 
     def prepare(self, params: SpikeSlabParams, dtype: DTypeLike) -> Derived:
@@ -312,6 +319,7 @@ class SpikeSlabModel(LinearModel):
             np.stack([products, pack(psi.astype(dtype))], axis=-1) if psi.ndim == 2 else None,
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
+            len(pi),
             float(pi.sum()),
         )
 
@@ -426,20 +434,24 @@ class SpikeSlabModel(LinearModel):
     def linear_part(self, stats: SpikeSlabStats) -> LinearStats:
         return stats.all_linear
 
-    def update(self, params: SpikeSlabParams, stats: SpikeSlabStats) -> SpikeSlabParams:
+    def finish_statistics(
+        self, derived: Derived, stats: SpikeSlabStats
+    ) -> tuple[SpikeSlabStats, SpikeSlabStats]:
+        """Later, without the gradients of a full slab: they hold for these parameters alone."""
+        later = stats._replace(pairs=stats.pairs * (1.0, 0.0, 1.0), pull=np.zeros_like(stats.pull))
+        return stats, later
+
+    def update(self, params: SpikeSlabParams, stats: SpikeSlabStats) -> Any:
+        if self.slab == "full" and not self.printed:
+            return self._full_slab_candidates(params, stats)
         return self._update(params, stats, cautious=False)
 
-    @property
-    def guarded(self) -> bool:
-        return self.slab == "full" and not self.printed
-
-    def fallback_update(self, params: SpikeSlabParams, stats: SpikeSlabStats) -> SpikeSlabParams:
+    def _full_slab_candidates(
+        self, params: SpikeSlabParams, stats: SpikeSlabStats
+    ) -> Generator[SpikeSlabParams, None, SpikeSlabParams]:
+        """A long step, which may lower the bound, and one that is certain not to."""
+        yield self._update(params, stats, cautious=False)
         return self._update(params, stats, cautious=True)
-
-    def settled(self, stats: SpikeSlabStats) -> SpikeSlabStats:
-        stats.pull[:] = 0.0
-        stats.pairs[:, 1] = 0.0
-        return stats
 
     def _update(
         self, params: SpikeSlabParams, stats: SpikeSlabStats, cautious: bool

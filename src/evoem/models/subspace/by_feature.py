@@ -244,11 +244,11 @@ class SubspacesByFeature(SubspaceModel):
         sums.floor[...] += NOISE_FLOORS[rows.X.dtype] * square
         spatial_prior.add(stats.field, rows.sites, *posterior, negligible)
 
-    def gathered(self, derived: Any, stats: Any) -> Any:
+    def finish_statistics(self, derived: Any, stats: Any) -> tuple[Any, Any]:
         rotate_triangles(derived.groups, derived.back, stats.squares)
         rotate_triangles(derived.groups, derived.back, stats.own)
         self.rotate_sums(derived, stats)
-        return stats
+        return stats, stats
 
     def new_dictionary(
         self, params: SubspaceParams, stats: Any

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from evoem.models import linear
-from evoem.models.base import Mask, Model, Posterior, Prior
+from evoem.models.base import Model, Posterior, Prior
 from evoem.models.linear import LinearModel, Moments, Rows, slice_rows
 from evoem.models.linear_statistics import LinearStats, empty_stats
 from evoem.models.spike_slab.model import EXAMPLE_SPREAD
@@ -46,7 +46,8 @@ from evoem.models.subspace.spatial_prior import FieldStats
 from evoem.models.subspace.start import Clusters, cluster, nearest, principal_directions
 from evoem.ranking import empty_ranks, highest
 from evoem.runtime.linalg import square
-from evoem.states import Genomes, Population, pack, whole_population
+from evoem.states import Genomes, Population, States, pack, whole_population
+from evoem.validation import Mask, Positions
 
 # A pattern has as many parameters as data have features. It is worth having where the likelihood
 # gains so many nats by each.
@@ -106,6 +107,7 @@ class Derived(NamedTuple):
     back: NDArray[np.float64]  # (C, largest rank): row i has √ψ times the rotation of pattern i
     noise_variance: float
     log_prior: float
+    n_latents: int
     expected_active: float
 
 
@@ -117,8 +119,6 @@ class SubspaceModel(LinearModel):
     rank : int
         The most patterns a latent may have beside its mean.
     """
-
-    starts_single = True
 
     def __init__(self, rank: int = 2) -> None:
         super().__init__()
@@ -204,19 +204,20 @@ class SubspaceModel(LinearModel):
             back,
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
+            len(pi),
             float(pi.sum()),
         )
-
-    def n_latents(self, derived: Any) -> int:
-        return len(derived.groups) - 1
 
     def groups(self, derived: Any) -> NDArray[np.int64] | None:
         own: NDArray[np.int64] = derived.groups
         return own
 
-    def place(self, derived: Any, rows: Rows, positions: NDArray[np.floating]) -> Rows:
-        """With the probabilities that latents have there, if the parameters have a field."""
-        if derived.field is None:
+    def prepare_rows(
+        self, derived: Any, X: NDArray[np.floating], observed: Mask, positions: Positions = None
+    ) -> Rows:
+        """With the probabilities that latents have where rows lie, if the parameters say so."""
+        rows = super().prepare_rows(derived, X, observed)
+        if derived.field is None or positions is None:
             return rows
         sites = spatial_prior.locate(derived.field, positions)
         odds = (sites.probs / (1 - sites.probs)).astype(rows.X.dtype)
@@ -240,21 +241,34 @@ class SubspaceModel(LinearModel):
             rows.complete, rows.observed, self._products(derived, rows), *population,
         )  # fmt: skip
 
-    def best_single(self, derived: Any, rows: Rows, out: NDArray[np.int64]) -> None:
-        """Of incomplete rows among those that are best if V were orthogonal over what was seen."""
+    def first_states(self, derived: Any, rows: Rows, n_states: int) -> States:
+        """The best states of one active latent.
+
+        Of incomplete rows among those that are best if V were orthogonal over what was seen.
+        """
         scores = self.single_scores(derived, rows)
-        out[:] = highest(scores, out.shape[1])
-        incomplete, n_latents = np.flatnonzero(~rows.complete), scores.shape[1]
-        if len(incomplete) == 0:
-            return
-        n_candidates = min(CANDIDATES * out.shape[1], n_latents)
-        candidates = highest(scores[incomplete], n_candidates)
-        single = pack(np.eye(n_latents, dtype=np.bool_))
-        values = np.empty((len(incomplete), n_candidates))
-        population = whole_population(single[candidates], values)
-        self.log_joints(derived, slice_rows(rows, incomplete), population)
-        chosen = highest(values, out.shape[1])
-        out[incomplete] = np.take_along_axis(candidates, chosen, axis=1)
+        best = highest(scores, n_states)
+        single = pack(np.eye(derived.n_latents, dtype=np.bool_))
+        incomplete = np.flatnonzero(~rows.complete)
+        if len(incomplete):
+            best[incomplete] = self._best_of_incomplete(
+                derived, slice_rows(rows, incomplete), scores[incomplete], n_states, single
+            )
+        first: States = single[np.sort(best, axis=1)]
+        return first
+
+    def _best_of_incomplete(
+        self,
+        derived: Any,
+        rows: Rows,
+        scores: NDArray[np.float64],
+        n_states: int,
+        single: States,
+    ) -> NDArray[np.int64]:
+        candidates = highest(scores, min(CANDIDATES * n_states, derived.n_latents))
+        values = np.empty(candidates.shape)
+        self.log_joints(derived, rows, whole_population(single[candidates], values))
+        return np.take_along_axis(candidates, highest(values, n_states), axis=1)
 
     def single_scores(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
         """Log-joints of states of one latent; of incomplete rows as if V were orthogonal."""
@@ -263,7 +277,7 @@ class SubspaceModel(LinearModel):
         if rows.observed is not None:
             seen = rows.observed[~rows.complete].astype(derived.scaled.dtype)
             squares = linear.row_products(seen, derived.scaled**2)
-        out = np.empty((len(rows.X), self.n_latents(derived)))
+        out = np.empty((len(rows.X), derived.n_latents))
         kernels.single_scores(
             derived.groups, bias, derived.shift, derived.pivots, derived.constants,
             rows.projections, rows.base, rows.complete, squares, out,
@@ -303,7 +317,7 @@ class SubspaceModel(LinearModel):
         negligible = linear.negligible_weight(derived.scaled.dtype)
         spatial_prior.add(stats.field, rows.sites, *posterior, negligible)
 
-    def gathered(self, derived: Any, stats: Any) -> Any:
+    def finish_statistics(self, derived: Any, stats: Any) -> tuple[Any, Any]:
         add_covariances(
             derived.groups, derived.pivots, derived.pairs, stats.together, derived.blocks,
             stats.second,
@@ -311,7 +325,7 @@ class SubspaceModel(LinearModel):
         stats.together[:] = 0.0
         rotate_moments(derived.groups, derived.back, derived.blocks, stats.second)
         self.rotate_sums(derived, stats)
-        return stats
+        return stats, stats
 
     def rotate_sums(self, derived: Any, stats: Any) -> None:
         """Those of single patterns from rotated ones to those of the parameters, in place."""

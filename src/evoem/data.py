@@ -1,0 +1,107 @@
+"""Rows of data, and what is done with some of them at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem import posterior, validation
+from evoem.errors import numbered_rows
+from evoem.models.base import Model
+from evoem.runtime.threads import map_blocks, one_blas_thread
+from evoem.validation import Mask, Positions
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Rows of data, checked once.
+
+    Parameters
+    ----------
+    X : float32 or float64 array of shape (n_samples, n_features)
+        Finite; zero where nothing was observed.
+    observed : bool array of shape (n_samples, n_features), optional
+        False where a value is missing; a mask of ones becomes None.
+    positions : array of shape (n_samples, 2), optional
+        Where rows lie, for models whose prior depends on it.
+    rows : uint64 array of shape (n_samples,), optional
+        Global numbers of the rows, which key their randomness, if these are a part of larger data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> len(Data(np.zeros((5, 3))))
+    5
+    """
+
+    X: NDArray[np.floating]
+    observed: Mask = None
+    positions: Positions = None
+    rows: NDArray[np.uint64] | None = None
+
+    def __post_init__(self) -> None:
+        validation.data(self.X, self.observed)
+        validation.finite(self.X, self.observed)
+        validation.positions(self.positions, len(self.X))
+        if self.rows is not None:
+            validation.row_numbers(self.rows, len(self.X))
+        if self.observed is not None and self.observed.all():  # the same by faster code
+            object.__setattr__(self, "observed", None)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def numbers(self) -> NDArray[np.uint64]:
+        """Global numbers of the rows; by default their places here."""
+        return np.arange(len(self), dtype=np.uint64) if self.rows is None else self.rows
+
+    def take(self, which: slice | NDArray[np.integer] | NDArray[np.bool_]) -> Self:
+        """Some of the rows, which need no second check."""
+        some = object.__new__(type(self))
+        for name, value in vars(self).items():
+            object.__setattr__(some, name, None if value is None else value[which])
+        return some
+
+    def numbered(self, rows: NDArray[np.uint64]) -> Self:
+        """The same rows with these global numbers."""
+        other = self.take(slice(None))
+        object.__setattr__(other, "rows", rows)
+        return other
+
+    def prepare(self, model: Model, derived: Any) -> Any:
+        """What the model needs of the rows."""
+        where = () if self.positions is None else (self.positions,)
+        return model.prepare_rows(derived, self.X, self.observed, *where)
+
+
+def map_chunks(
+    function: Callable[..., T],
+    model: Model,
+    data: Data,
+    params: Any,
+    kept: NDArray[np.uint64],
+    n_jobs: int,
+    derived: Any = None,
+) -> list[T]:
+    """`function(derived, rows, chunk, log_joints)` of all chunks of rows, in their order."""
+    if derived is None:
+        derived = model.prepare(params, data.X.dtype)
+
+    def work(block: slice) -> list[T]:
+        found = []
+        for chunk in posterior.chunks(block, kept.shape[1]):
+            rows = data.take(chunk).prepare(model, derived)
+            with numbered_rows(range(chunk.start, chunk.stop)):
+                log_joints = posterior.evaluate(model, derived, rows, kept[chunk])
+            found.append(function(derived, rows, chunk, log_joints))
+        return found
+
+    results: list[T] = []
+    with one_blas_thread():
+        map_blocks(work, slice(0, len(data)), n_jobs, take=results.extend)
+    return results

@@ -1,0 +1,193 @@
+"""What is inferred with the parameters held fixed: `infer`, `bounds`, `estimate`."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem import em, posterior, streams, validation
+from evoem import evolution as breeding
+from evoem.data import Data, map_chunks
+from evoem.em import Convergence, Evolution
+from evoem.errors import numbered_rows
+from evoem.models.base import Model, Posterior
+from evoem.runtime.threads import map_blocks, one_blas_thread
+
+__all__ = ["Inference", "bounds", "estimate", "infer"]
+
+PATIENCE = 50  # E-steps for a row of which no possible state is known
+
+T = TypeVar("T")
+
+
+class Inference(NamedTuple):
+    """Posteriors of rows."""
+
+    states: NDArray[np.uint64]  # (n_samples, n_states, n_words)
+    log_joints: NDArray[np.float64]  # (n_samples, n_states)
+    bounds: NDArray[np.float64]  # (n_samples,)
+
+
+def infer(
+    model: Model,
+    data: Data,
+    params: Any,
+    evolution: Evolution,
+    *,
+    n_states: int,
+    seed: int = 0,
+    first: NDArray[np.uint64] | None = None,
+    tol: float = 1e-4,
+    max_iter: int = 1000,
+    n_jobs: int = 1,
+    derived: Any = None,
+) -> Inference:
+    """Posteriors of rows: E-steps alone, for each row until its own bound has stopped rising.
+
+    What is found for a row does not depend on the others.
+
+    Parameters
+    ----------
+    model : Model
+    data : Data
+        By default its rows are numbered by their content, see `streams.row_keys`.
+    params : NamedTuple
+        The model's parameters.
+    evolution : Evolution
+    n_states : int
+        States kept per row; with all 2**n_latents of them inference is exact.
+    seed : int
+        Everything random follows from it.
+    first : uint64 array of shape (n_samples, n_states, n_words), optional
+        States to go on from; by default those of `em.init`.
+    tol : float
+        A row is done when its bound rises by less than this per E-step (`em.Convergence`).
+    max_iter : int
+        Largest number of E-steps.
+    n_jobs : int
+        Threads.
+    derived : optional
+        What `model.prepare` makes of `params`, if that is at hand.
+
+    Returns
+    -------
+    Inference
+    """
+    H = len(params.activation_probs)
+    breeding.check(evolution, H)
+    validation.same_features(data.X, params)
+    validation.integer("max_iter", max_iter, 1)
+    validation.integer("n_jobs", n_jobs, 1)
+    rows = streams.row_keys(data.X, data.observed) if data.rows is None else data.rows
+    if derived is None:
+        derived = model.prepare(params, data.X.dtype)
+    if first is None:
+        all_states = em.init(
+            model, data.numbered(rows), n_states=n_states, params=params, seed=seed, n_jobs=n_jobs,
+            derived=derived,
+        ).states  # fmt: skip
+    else:
+        validation.kept_states("first", first, len(data), H)
+        validation.same_size("first", first, n_states)
+        all_states = first.copy()
+    all_log_joints = np.full(all_states.shape[:2], -np.inf)
+    found = np.empty(len(data))
+    exact = n_states == 2**H
+    window = 0 if exact else Convergence().window
+
+    def work(block: slice) -> None:
+        for chunk in posterior.chunks(block, n_states + evolution.n_bred):
+            open_rows = np.arange(chunk.start, chunk.stop)
+            recent = np.full((len(open_rows), window + 1), -np.inf)
+            for iteration in range(max_iter):
+                some = data.take(open_rows).prepare(model, derived)
+                kept, log_joints = all_states[open_rows], all_log_joints[open_rows]
+                random = streams.start(seed, iteration, rows[open_rows])
+                with numbered_rows(open_rows):
+                    posterior.improve(model, derived, some, evolution, random, kept, log_joints)
+                all_states[open_rows], all_log_joints[open_rows] = kept, log_joints
+                found[open_rows] = posterior.weigh(log_joints)[1]
+                recent = np.column_stack([recent[:, 1:], found[open_rows]])
+                # While only impossible states are known anything may be found, but not for ever.
+                now, before = recent[:, -1], recent[:, 0]
+                possible = now > -np.inf
+                risen = np.where(possible, now >= before + tol * window, iteration < PATIENCE)
+                if exact or not risen.any():
+                    break
+                open_rows, recent = open_rows[risen], recent[risen]
+
+    with one_blas_thread():
+        map_blocks(work, slice(0, len(data)), n_jobs)
+    return Inference(all_states, all_log_joints, found)
+
+
+def bounds(
+    model: Model, data: Data, params: Any, kept: NDArray[np.uint64], *, n_jobs: int = 1
+) -> NDArray[np.float64]:
+    """The bound log Σ_s p(s, x) of each row over its kept states (eq:tvem_free_energy).
+
+    Parameters
+    ----------
+    model : Model
+    data : Data
+    params : NamedTuple
+        The model's parameters.
+    kept : uint64 array of shape (n_samples, n_states, n_words)
+    n_jobs : int
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+    """
+
+    def weigh(derived: Any, rows: Any, chunk: slice, log_joints: Any) -> NDArray[np.float64]:
+        return posterior.weigh(log_joints)[1]
+
+    _check_kept(data, params, kept, n_jobs)
+    return np.concatenate(map_chunks(weigh, model, data, params, kept, n_jobs))
+
+
+def estimate(
+    function: Callable[..., T],
+    model: Model,
+    data: Data,
+    params: Any,
+    kept: NDArray[np.uint64],
+    *,
+    n_jobs: int = 1,
+    derived: Any = None,
+) -> list[T]:
+    """Posterior expectations of all rows (eq:tvem_truncated_expectations), some rows at a time.
+
+    Parameters
+    ----------
+    function : callable
+        `function(params, derived, rows, posterior)`, such as `model.reconstruct` or `model.codes`.
+    model : Model
+    data : Data
+    params : NamedTuple
+        The model's parameters.
+    kept : uint64 array of shape (n_samples, n_states, n_words)
+    n_jobs : int
+    derived : optional
+        What `model.prepare` makes of `params`, if that is at hand.
+
+    Returns
+    -------
+    list
+        What the function gave for each chunk of rows, in their order.
+    """
+
+    def apply(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> T:
+        weights, _ = posterior.weigh(log_joints)
+        return function(params, derived, rows, Posterior(kept[chunk], weights))
+
+    _check_kept(data, params, kept, n_jobs)
+    return map_chunks(apply, model, data, params, kept, n_jobs, derived)
+
+
+def _check_kept(data: Data, params: Any, kept: NDArray[np.uint64], n_jobs: int) -> None:
+    validation.same_features(data.X, params)
+    validation.kept_states("kept", kept, len(data), len(params.activation_probs))
+    validation.integer("n_jobs", n_jobs, 1)
