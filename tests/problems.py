@@ -4,12 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 import reference
+from subspace_problems import random_params as subspace_params
 
 from evoem import em
-from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
+from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel, SubspaceModel
 from evoem.models.binary_sparse_coding import BinarySparseCodingParams
 from evoem.models.noisy_or import NoisyOrParams
 from evoem.models.spike_slab.model import SpikeSlabParams
+from evoem.models.subspace.by_feature import SubspacesByFeature
 
 
 class Problem(NamedTuple):
@@ -20,7 +22,10 @@ class Problem(NamedTuple):
     log_joint: object  # the slow twin
 
 
-MODELS = ("noisy_or", "binary", "spike_slab_diagonal", "spike_slab_full", "spike_slab_fixed")
+MODELS = (
+    "noisy_or", "binary", "spike_slab_diagonal", "spike_slab_full", "spike_slab_fixed",
+    "subspace", "subspace_by_feature",
+)  # fmt: skip
 
 
 def random_covariance(H, rng):
@@ -33,6 +38,10 @@ def make_model(name, **options):
         return NoisyOrModel(**options)
     if name == "binary":
         return BinarySparseCodingModel(**options)
+    if name == "subspace":
+        return SubspaceModel(**options)
+    if name == "subspace_by_feature":
+        return SubspacesByFeature(**options)
     slab = name.removeprefix("spike_slab_")
     return SpikeSlabModel(slab=slab, learn_slab_means=slab != "fixed", **options)
 
@@ -41,6 +50,9 @@ def random_params(name, H, D, rng):
     pi = rng.uniform(0.1, 0.6, H)
     if name == "noisy_or":
         return NoisyOrParams(rng.uniform(0.05, 0.95, (H, D)), pi)
+    if name.startswith("subspace"):
+        sizes = 1 + np.arange(H) % 3  # patterns of each latent
+        return subspace_params(sizes, D, rng)._replace(activation_probs=pi)
     W, noise = rng.normal(size=(H, D)), np.array(rng.uniform(0.3, 2.0))
     if name == "binary":
         return BinarySparseCodingParams(W, np.full(H, pi[0]), noise)
@@ -62,7 +74,12 @@ def make_problem(name, *, H=4, D=6, N=7, missing=0.0, seed=0, **options):
         observed[0] = True  # a complete row among the others
         observed[-1] = False  # and one with nothing observed
         X = np.where(observed, X, 0.0)
-    twin = {"noisy_or": reference.noisy_or_log_joint, "binary": reference.binary_log_joint}
+    twin = {
+        "noisy_or": reference.noisy_or_log_joint,
+        "binary": reference.binary_log_joint,
+        "subspace": reference.subspace_log_joint,
+        "subspace_by_feature": reference.subspace_log_joint,
+    }
     log_joint = twin.get(name, reference.spike_slab_log_joint)
     return Problem(model, random_params(name, H, D, rng), X, observed, log_joint)
 

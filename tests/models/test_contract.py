@@ -1,5 +1,7 @@
 """Every model function against its slow twin, with and without missing values."""
 
+import re
+
 import numpy as np
 import pytest
 import reference
@@ -7,14 +9,17 @@ from problems import MODELS, make_model, make_problem, random_covariance, seen
 
 from evoem import em, models, states
 from evoem.evolution import Genomes
+from evoem.models import Model, base
 from evoem.models.base import Posterior, flip_gains, log_joint
 from evoem.models.triangles import unpack
 
 MISSING = (0.0, 0.4)
-LINEAR = [name for name in MODELS if name != "noisy_or"]
+LINEAR = ["binary", "spike_slab_diagonal", "spike_slab_full", "spike_slab_fixed"]
 
 
 def moments_of(name):
+    if name.startswith("subspace"):
+        return reference.subspace_moments
     return reference.binary_moments if name == "binary" else reference.spike_slab_moments
 
 
@@ -111,11 +116,14 @@ def test_log_constants_leave_the_paper_s_pseudo_joint(name, missing):
         elif name == "binary":
             expected -= ((x - s @ params.components)[mask] ** 2).sum() / 2 / params.noise_variance
         else:
-            W = (s[:, None] * params.components)[:, mask].T
+            on = reference.active_patterns(params, s) if name.startswith("subspace") else s
+            W = (on[:, None] * params.components)[:, mask].T
             C = params.noise_variance * np.eye(len(W))
             C += W @ reference.full_covariance(params) @ W.T
             r = x[mask] - W @ params.slab_means
             expected -= 0.5 * np.linalg.slogdet(C)[1] + 0.5 * r @ np.linalg.solve(C, r)
+            if name.startswith("subspace"):  # log σ² is in C(Θ), as in binary sparse coding
+                expected += 0.5 * mask.sum() * np.log(params.noise_variance)
         assert pseudo == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -366,7 +374,7 @@ def test_codes_are_the_posterior_mean_of_the_latents(name, missing):
     derived, rows, posterior = posterior_over(problem, kept)
     codes = problem.model.codes(problem.params, derived, rows, posterior)
     for n, (x, mask) in enumerate(zip(problem.X, seen(problem), strict=True)):
-        if name == "noisy_or":
+        if name not in LINEAR:  # latents without one amount each
             weights, _ = reference.posterior(problem.log_joint, problem.params, x, mask, dense)
             expected = weights @ dense
         else:
@@ -466,3 +474,18 @@ def test_low_eigenvalues_are_raised_to_the_floor_and_the_others_kept():
 def test_a_model_with_an_option_it_does_not_know_is_refused(make, message):
     with pytest.raises(ValueError, match=f"^{message}; got 'foo'.$"):
         make()
+
+
+def test_the_table_of_the_contract_lists_every_member():
+    listed = re.findall(r"^\| (?:or )?`(\w+)\(", base.__doc__, re.M)
+    members = [name for name in vars(Model) if not name.startswith("_")]
+    assert sorted(listed) == sorted(members)
+    assert len(listed) <= 17
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_prepared_says_how_many_latents_there_are_and_are_expected_active(name):
+    problem = make_problem(name, H=5, seed=6)
+    derived = problem.model.prepare(problem.params, np.float64)
+    assert derived.n_latents == 5
+    assert derived.expected_active == pytest.approx(problem.params.activation_probs.sum())
