@@ -212,7 +212,7 @@ class SpikeSlab:
 def select_by_fitness(
     states: Dense, log_joints: Floats, constant: float, n_parents: int, rng: np.random.Generator
 ) -> Dense:
-    """Parents without replacement, with probability proportional to fitness (eq. 7)."""
+    """Parents without replacement, with probability proportional to fitness (eq:eem_fitness)."""
     if n_parents >= len(states):
         return states
     possible = np.isfinite(log_joints)
@@ -297,7 +297,7 @@ def improve(
 
 
 def add_row(plain: Any, stats: Any, n: int, states: Dense, log_joints: Floats) -> None:
-    """Add the statistics of row n with its truncated posterior (eq. 2)."""
+    """Add the statistics of row n with its truncated posterior (eq:tvem_truncated_posterior)."""
     weights = np.exp(log_joints - log_joints.max())
     weights /= weights.sum()
     kept = weights > plain.negligible  # evoem skips the same ones
