@@ -24,9 +24,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from evoem import BlackBox, LogJointError
 from evoem.black_box import array_libraries, parameters
 from evoem.black_box.constraints import TRANSFORMS
-from evoem.black_box.many_states import ManyStates
 from evoem.black_box.quadrature import support_of
-from evoem.estimators.black_box import is_vectorized
+from evoem.black_box.specification import is_vectorized
+from evoem.black_box.vectorized_log_joint import VectorizedLogJoint
 from evoem.runtime.atomic_files import FileError
 from evoem.states import Population, unpack
 
@@ -922,14 +922,14 @@ def same(a, b):
 @given(trees)
 def test_parameters_of_any_form_come_back_as_they_were(tree):
     values = parameters.flatten(tree)
-    assert same(tree, parameters.like(tree, values))
-    doubled = parameters.like(tree, {name: 2 * value for name, value in values.items()})
+    assert same(tree, parameters.unflatten(tree, values))
+    doubled = parameters.unflatten(tree, {name: 2 * value for name, value in values.items()})
     again = parameters.flatten(doubled)
     assert list(again) == list(values)
     for name, value in values.items():
         np.testing.assert_array_equal(again[name], 2 * value)
         value[...] = 7  # a copy
-    assert same(doubled, parameters.like(tree, again))
+    assert same(doubled, parameters.unflatten(tree, again))
 
 
 def test_numba_is_given_named_tuples_and_tuples():
@@ -958,7 +958,7 @@ def test_a_pytree_that_jax_knows_is_opened():
     node = Node(jnp.ones(2), {"b": jnp.zeros(())})
     values = parameters.flatten(node)
     assert list(values) == ["weight", "inner.b"]
-    again = parameters.like(node, {"weight": np.full(2, 5.0), "inner.b": np.array(6.0)})
+    again = parameters.unflatten(node, {"weight": np.full(2, 5.0), "inner.b": np.array(6.0)})
     assert isinstance(again, Node)
     np.testing.assert_array_equal(again.weight, [5, 5])
     assert float(again.inner["b"]) == 6
@@ -1015,7 +1015,7 @@ def test_rows_without_states_are_not_evaluated_whatever_their_memory_holds():
     states[1, 1:3, 0] = [0b101, 0b010]
     out = np.zeros((3, 4))
     X = np.arange(3.0)[:, None]
-    evaluate = ManyStates(log_joint, array_libraries.NumpyArrays())
+    evaluate = VectorizedLogJoint(log_joint, array_libraries.NumpyArrays())
     rows = evaluate.rows({}, X, None)
     starts, stops = np.array([0, 1, 4]), np.array([0, 3, 4])
     evaluate.evaluate({}, rows, H, Population(states, out, starts, stops))

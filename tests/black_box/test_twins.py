@@ -643,7 +643,7 @@ def test_a_step_to_where_there_is_no_log_joint_is_not_taken(name):
     kind, make = OPTIMIZERS[name]
     X, start = easy_data()
     model = ascend(kind, X, start, optimizer=make(3.0), max_iter=30)  # the noise is unconstrained
-    assert model.state_.params.ascent.share < 1  # some steps were too long
+    assert model.state_.params.ascent.step_scale < 1  # some steps were too long
     assert (np.diff(model.free_energies_) >= 0).all()
     assert model.free_energies_[-1] > model.free_energies_[0] + 1
 

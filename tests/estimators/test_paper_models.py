@@ -57,7 +57,7 @@ def test_learnt_attributes_describe_the_run(estimator):
     assert [info.iteration for info in seen] == list(range(1, 9))
     for name in ("seconds", "states_evaluated", "states_replaced"):
         np.testing.assert_array_equal(model.history_[name], [getattr(i, name) for i in seen])
-    np.testing.assert_array_equal(model.components_, seen[-1].params.components)
+    np.testing.assert_array_equal(model.components_, model.state_.params.components)
     assert (np.diff(model.free_energies_) > -1e-9).all()
 
 
@@ -151,17 +151,15 @@ def test_single_precision_data_stays_single(estimator):
 
 def test_a_dict_gives_parameters_to_start_from():
     W = np.arange(36.0).reshape(4, 9)
-    infos = []
-    fitted(
+    model = fitted(
         SpikeSlabCoding,
         init={"components": W, "slab_means": np.full(4, 2.0)},
         learn_slab_means=False,
         slab="fixed",
         max_iter=1,
-        callback=infos.append,
     )
-    np.testing.assert_array_equal(infos[0].params.slab_means, np.full(4, 2.0))
-    np.testing.assert_array_equal(infos[0].params.slab_covariance, np.ones(4))
+    np.testing.assert_array_equal(model.slab_means_, np.full(4, 2.0))
+    np.testing.assert_array_equal(model.slab_covariance_, np.ones(4))
     held = fitted(BinarySparseCoding, init={"activation_probs": 0.25, "noise_variance": 3.0})
     assert held.noise_variance_ != 3.0
 
@@ -203,6 +201,18 @@ def test_it_works_in_a_pipeline_and_names_its_features():
     assert pipeline.fit_transform(X).shape == (80, 2)
     names = pipeline[-1].get_feature_names_out()
     assert list(names) == ["binarysparsecoding0", "binarysparsecoding1"]
+
+
+def test_its_repr_shows_the_parameters_that_differ_from_their_defaults():
+    assert repr(BinarySparseCoding()) == "BinarySparseCoding()"
+    assert repr(NoisyOr(12, binarize=0.5, init="random")) == "NoisyOr(binarize=0.5, n_latents=12)"
+    assert repr(SubspaceCoding(8, rank=4)) == "SubspaceCoding(rank=4)"
+
+
+def test_all_but_the_number_of_latents_is_given_by_name():
+    assert BinarySparseCoding(5).get_params()["n_latents"] == 5
+    with pytest.raises(TypeError, match="positional"):
+        BinarySparseCoding(5, 10)
 
 
 def test_nothing_works_before_fit():

@@ -69,13 +69,13 @@ def leaves(params: Any) -> dict[str, Any]:
     return dict(params.named_parameters() if is_module(params) else _walk(params, ""))
 
 
-def in_numpy(array: Any) -> NDArray[Any]:
+def as_numpy(array: Any) -> NDArray[Any]:
     """A number, or an array of any library."""
     return np.asarray(array.detach().cpu().numpy() if hasattr(array, "detach") else array)
 
 
-def _as_numpy(name: str, leaf: Any) -> NDArray[Any]:
-    array = in_numpy(leaf).copy()
+def _checked_leaf(name: str, leaf: Any) -> NDArray[Any]:
+    array = as_numpy(leaf).copy()
     if array.dtype.kind not in "fiub":
         place = f" for {name!r}" if name else ""
         raise ValueError(f"params must hold real numbers; got {leaf!r}{place}.")
@@ -87,7 +87,7 @@ def _as_numpy(name: str, leaf: Any) -> NDArray[Any]:
 
 def flatten(params: Any) -> Values:
     """The parameters as named NumPy arrays, copied."""
-    values = {name: _as_numpy(name, leaf) for name, leaf in leaves(params).items()}
+    values = {name: _checked_leaf(name, leaf) for name, leaf in leaves(params).items()}
     if not values:
         raise ValueError(f"params must hold at least one array; got {params!r}.")
     return values
@@ -132,7 +132,7 @@ def module_with(template: Any, values: Values) -> Any:
     return module
 
 
-def like(template: Any, values: Values) -> Any:
+def unflatten(template: Any, values: Values) -> Any:
     """The values in the containers, and of the array types, of a template."""
     if is_module(template):
         return module_with(template, values)
