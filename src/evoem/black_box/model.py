@@ -82,7 +82,7 @@ class Functions(NamedTuple):
 
 @kernel
 def _first_invalid(log_joints, starts, stops):
-    """Row and place of the first log-joint that is neither finite nor -inf; -1 if there is none."""
+    """Row and slot of the first log-joint that is neither finite nor -inf; -1 if there is none."""
     for r in range(log_joints.shape[0]):
         for m in range(starts[r], stops[r]):
             if not log_joints[r, m] < np.inf:
@@ -161,12 +161,12 @@ class BlackBoxModel(Model):
     def log_joints(self, derived: Derived, rows: Any, population: Population) -> None:
         states, out, starts, stops = population
         self.user_log_joint.evaluate(derived.params, rows, derived.n_latents, population)
-        row, place = _first_invalid(out, starts, stops)
+        row, slot = _first_invalid(out, starts, stops)
         if row >= 0:
             raise LogJointError(
-                f"log_joint must return finite numbers or -inf; got {out[row, place]}",
+                f"log_joint must return finite numbers or -inf; got {out[row, slot]}",
                 int(row),
-                active_of(states, row, place, derived.n_latents),
+                active_of(states, row, slot, derived.n_latents),
             )
 
     def best_additions(

@@ -2,8 +2,10 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
+from evoem.black_box import parameters
 from evoem.black_box.array_libraries import JaxArrays, Library, NumpyArrays, TorchArrays, library_of
 from evoem.black_box.gradient import Ascent, OptaxOptimizer, TorchOptimizer
 from evoem.black_box.model import BlackBoxModel, Functions
@@ -13,10 +15,13 @@ from evoem.black_box.vectorized_log_joint import VectorizedLogJoint
 LIBRARIES = ("numpy", "torch", "jax")
 
 
-class Specification(NamedTuple):
-    """Parameters of `evoem.BlackBox`, where they are explained."""
+@dataclass(eq=False, repr=False)
+class Specification:
+    """What a user says of a model: parameters of `evoem.BlackBox`, where they are explained."""
 
     log_joint: Callable[..., Any]
+    params: Any
+    _: KW_ONLY
     statistics: Callable[..., Mapping[str, Any]] | None = None
     update: Callable[..., Any] | bool | None = None
     constraints: Mapping[str, str] | None = None
@@ -41,6 +46,11 @@ def is_vectorized(log_joint: Callable[..., Any]) -> bool:
         "log_joint must have the parameters (params, x, observed, state), or (params, X, states) "
         f"if it is vectorised; got ({', '.join(names)})."
     )
+
+
+def makes_params(specification: Specification) -> bool:
+    """Whether `params` is a function that makes parameters from data, not parameters."""
+    return callable(specification.params) and not parameters.is_module(specification.params)
 
 
 def build_model(specification: Specification, params: Any) -> BlackBoxModel:

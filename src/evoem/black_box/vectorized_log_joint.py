@@ -188,7 +188,7 @@ def _checked(found: Any, states: NDArray[Any], first_row: int) -> NDArray[np.flo
     raise LogJointError(problem, first_row, np.flatnonzero(states[0, 0]).tolist())
 
 
-def active_of(states: States, row: int, place: int, n_latents: int) -> list[int]:
+def active_of(states: States, row: int, slot: int, n_latents: int) -> list[int]:
     """The active latents of one state."""
-    found: list[int] = np.flatnonzero(unpack(states[row, place], n_latents)).tolist()
+    found: list[int] = np.flatnonzero(unpack(states[row, slot], n_latents)).tolist()
     return found

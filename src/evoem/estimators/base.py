@@ -316,8 +316,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
         keys = streams.row_keys(X, observed)
         order = np.argsort(self._rows_seen, kind="stable")
-        place = np.searchsorted(self._rows_seen, keys, sorter=order)
-        match = order[np.minimum(place, len(order) - 1)]
+        position = np.searchsorted(self._rows_seen, keys, sorter=order)
+        match = order[np.minimum(position, len(order) - 1)]
         new = self._rows_seen[match] != keys
         kept = self.state_.states[match]
         if not new.any():

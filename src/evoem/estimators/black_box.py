@@ -1,7 +1,7 @@
 """The scikit-learn face of a user's own model: `BlackBox`."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -14,33 +14,34 @@ from evoem import validation
 from evoem.black_box import parameters
 from evoem.black_box.constraints import TRANSFORMS
 from evoem.black_box.model import BlackBoxModel, BlackBoxParams
-from evoem.black_box.specification import LIBRARIES, Specification, build_model
+from evoem.black_box.specification import (
+    LIBRARIES,
+    Specification,
+    build_model,
+    makes_params,
+)
 from evoem.estimators.base import EEMEstimator
 from evoem.estimators.docstrings import documented
 from evoem.runtime import atomic_files
 
 
 class LogJointEstimator(EEMEstimator):
-    """What estimators of a log-joint share; those below it say which, and how parameters start."""
+    """What estimators of a log-joint share; those below it say which."""
 
     _model: BlackBoxModel
 
     def _specification(self) -> Specification:
         raise TypeError(f"{type(self).__name__} does not say what its log-joint is.")
 
-    def _starting_params(self, X: NDArray[np.floating]) -> Any:
-        """Parameters to start from; X is NaN where values are missing."""
-        raise TypeError(f"{type(self).__name__} does not say how its parameters start.")
-
-    def _params_template(self) -> Any:
-        """Parameters in the form in which the user sees them."""
-        check_is_fitted(self)
-        return self.params_
-
     def _model_for(self, X: NDArray[np.floating], observed: validation.Mask) -> BlackBoxModel:
-        """Made anew for every fit, with parameters that may come from its data."""
-        shown = X if observed is None else np.where(observed, X, X.dtype.type(np.nan))
-        self._model = build_model(self._specification(), self._starting_params(shown))
+        """Made anew for every fit, from its data if `params` is a function."""
+        specification = self._specification()
+        params = specification.params
+        if makes_params(specification):
+            rng = np.random.default_rng(self._seed())
+            with_nan = X if observed is None else np.where(observed, X, X.dtype.type(np.nan))
+            params = params(with_nan, self.n_latents, rng)
+        self._model = build_model(specification, params)
         return self._model
 
     def _make_model(self) -> BlackBoxModel:
@@ -113,7 +114,11 @@ class LogJointEstimator(EEMEstimator):
         >>> again.score(X) == model.score(X)
         True
         """
-        template = self._params_template()
+        specification = self._specification()
+        template = specification.params
+        if makes_params(specification):
+            check_is_fitted(self)
+            template = self.params_
         try:
             with Path(path).open("rb") as opened, np.load(opened) as file:
                 values = {name: file[name] for name in file.files}
@@ -124,17 +129,11 @@ class LogJointEstimator(EEMEstimator):
         return parameters.unflatten(template, parameters.matching(template, values, str(path)))
 
 
-@dataclass(eq=False, repr=False)
-class _GivenModel:
-    """The parameters before `n_latents`: a dataclass takes the fields of its last base first."""
-
-    log_joint: Callable[..., Any]
-    params: Any
-
-
+# A dataclass takes the fields of its last base first: `n_latents` is the third of the parameters
+# that can be given by position.
 @documented
 @dataclass(eq=False, repr=False)
-class BlackBox(LogJointEstimator, _GivenModel):
+class BlackBox(LogJointEstimator, Specification):
     """Any model with binary latents, given only its joint probability log p(s, x).
 
     Parameters
@@ -154,7 +153,7 @@ class BlackBox(LogJointEstimator, _GivenModel):
         the user's functions are given them in the same form, but where `log_joint` is compiled
         dicts are NamedTuples: `params.W`. What follows from others, such as a Gram matrix, may be
         among them where `update` makes it anew: it is then computed once per iteration.
-    {common}
+    {n_latents}
     statistics : callable or None, default=None
         The first half of the M-step: `statistics(params, X, observed, states, weights)` returns a
         dict of arrays that add over rows, for X (n, d), states (n, s, h) and their posterior
@@ -188,6 +187,7 @@ class BlackBox(LogJointEstimator, _GivenModel):
         Whether `log_joint` is one of many states; None tells by its parameters.
     library : {"numpy", "torch", "jax"} or None, default=None
         Of a vectorised `log_joint`; None is that of the arrays in `params`.
+    {common}
 
     Attributes
     ----------
@@ -217,19 +217,6 @@ class BlackBox(LogJointEstimator, _GivenModel):
     True
     """
 
-    _: KW_ONLY
-    statistics: Callable[..., Mapping[str, Any]] | None = None
-    update: Callable[..., Any] | bool | None = None
-    constraints: Mapping[str, str] | None = None
-    optimizer: Any = None
-    mean: Callable[..., Any] | None = None
-    sampler: Callable[..., tuple[Any, Any]] | None = None
-    log_constant: Callable[..., Any] | None = None
-    compiled: bool = True
-    prepare_rows: Callable[..., Any] | None = None
-    vectorized: bool | None = None
-    library: str | None = None
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         validation.function("log_joint", self.log_joint)
@@ -254,16 +241,4 @@ class BlackBox(LogJointEstimator, _GivenModel):
             validation.choice(f"constraints[{name!r}]", constraint, TRANSFORMS)
 
     def _specification(self) -> Specification:
-        return Specification(*(getattr(self, name) for name in Specification._fields))
-
-    @property
-    def _makes_params(self) -> bool:
-        return callable(self.params) and not parameters.is_module(self.params)
-
-    def _starting_params(self, X: NDArray[np.floating]) -> Any:
-        if not self._makes_params:
-            return self.params
-        return self.params(X, self.n_latents, np.random.default_rng(self._seed()))
-
-    def _params_template(self) -> Any:
-        return super()._params_template() if self._makes_params else self.params
+        return self

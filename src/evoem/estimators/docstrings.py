@@ -6,9 +6,9 @@ from typing import TypeVar
 Estimator = TypeVar("Estimator")
 
 SHARED = {
-    "common": """n_latents : int, default=8
-        Number of binary latents, H.
-    n_states : int, "all" or None, default=None
+    "n_latents": """n_latents : int, default=8
+        Number of binary latents, H.""",
+    "common": """n_states : int, "all" or None, default=None
         Latent states kept per data point, S. More is better and slower. "all" keeps all
         2**n_latents of them, which makes inference exact. None takes 60, or all if fewer.
     n_parents : int or None, default=None
@@ -65,7 +65,7 @@ SHARED = {
 
 
 def documented(estimator: type[Estimator]) -> type[Estimator]:
-    """Fill in the shared parts of an estimator's docstring, by their names in braces."""
+    """Fill in names in braces: the shared parts of an estimator's docstring, and its defaults."""
     text = estimator.__doc__ or ""
     for name, shared in SHARED.items():
         text = text.replace(f"{{{name}}}", shared)

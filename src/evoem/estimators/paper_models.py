@@ -55,6 +55,7 @@ class NoisyOr(_PaperEstimator):
 
     Parameters
     ----------
+    {n_latents}
     {common}
     init : {"random", "data"} or dict, default="random"
         How parameters start: with weights uniform on [0, 1], as in the paper, or with random data
@@ -119,6 +120,7 @@ class BinarySparseCoding(_PaperEstimator):
 
     Parameters
     ----------
+    {n_latents}
     {common}
     init : {"mean", "data"} or dict, default="mean"
         How parameters start: with the mean of the data plus noise, as in the paper, or with random
@@ -161,6 +163,7 @@ class SpikeSlabCoding(_PaperEstimator):
 
     Parameters
     ----------
+    {n_latents}
     {common}
     init : {"mean", "data"} or dict, default="mean"
         How parameters start: with the mean of the data plus noise, as in the paper, or with random

@@ -19,6 +19,7 @@ class SubspaceCoding(EEMEstimator):
 
     Parameters
     ----------
+    {n_latents}
     {common}
     rank : int, default=2
         The most directions a latent may have. Fewer are taken where data do not bear more.

@@ -40,6 +40,7 @@ class TVAE(LogJointEstimator):
 
     Parameters
     ----------
+    {n_latents}
     {common}
     hidden : sequence of int, default=(64,)
         Units of the decoder's hidden layers, from the latents to the data; they are leaky rectified
@@ -86,17 +87,12 @@ class TVAE(LogJointEstimator):
         decoder, torch = _decoders(), import_extra("torch", "PyTorch", "torch")
         return Specification(
             decoder.log_joint,
+            partial(decoder.initial_decoder, hidden=self.hidden, observable=self.observable),
             optimizer=partial(torch.optim.Adam, lr=self.learning_rate),
             mean=decoder.mean,
             sampler=decoder.sampler,
             vectorized=True,
             library="torch",
-        )
-
-    def _starting_params(self, X: NDArray[np.floating]) -> Any:
-        rng = np.random.default_rng(self._seed())
-        return _decoders().initial_decoder(
-            X, self.n_latents, rng, hidden=self.hidden, observable=self.observable
         )
 
     def _check_parameters(self) -> None:
