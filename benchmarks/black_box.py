@@ -36,9 +36,9 @@ from speed import aligned, cpu_model, require_close, verdict
 
 from evoem import em, posterior, streams
 from evoem.black_box.array_libraries import NumpyArrays
-from evoem.black_box.many_states import ManyStates
 from evoem.black_box.model import BlackBoxModel, BlackBoxParams, Functions
-from evoem.black_box.one_state import OneState
+from evoem.black_box.scalar_log_joint import ScalarLogJoint
+from evoem.black_box.vectorized_log_joint import VectorizedLogJoint
 from evoem.models import BinarySparseCodingModel
 from evoem.runtime.threads import one_blas_thread
 from evoem.states import unpack
@@ -168,9 +168,9 @@ def black_boxes(template: dict[str, Any]) -> dict[str, BlackBoxModel]:
     functions = Functions(statistics, update)
     libraries = NumpyArrays()
     log_joints = {
-        "active": OneState(log_joint_of_active, True, products),
-        "state": OneState(log_joint_of_state, True),
-        "NumPy": ManyStates(log_joint_of_states, libraries),
+        "active": ScalarLogJoint(log_joint_of_active, True, products),
+        "state": ScalarLogJoint(log_joint_of_state, True),
+        "NumPy": VectorizedLogJoint(log_joint_of_states, libraries),
     }
     return {
         name: BlackBoxModel(log_joint, template, libraries, functions)

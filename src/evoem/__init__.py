@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evoem import em, inference, models
     from evoem.errors import LogJointError
-    from evoem.estimators.black_box import BlackBox
-    from evoem.estimators.paper_models import BinarySparseCoding, NoisyOr, SpikeSlabCoding
-    from evoem.estimators.subspace import SubspaceCoding
-    from evoem.estimators.tvae import TVAE
+    from evoem.estimators import (
+        TVAE,
+        BinarySparseCoding,
+        BlackBox,
+        NoisyOr,
+        SpikeSlabCoding,
+        SubspaceCoding,
+    )
     from evoem.images.restore import Restoration, denoise, inpaint, restore
 
 __version__ = "0.1.0"
@@ -17,13 +21,13 @@ __version__ = "0.1.0"
 # Everything is imported when it is first asked for: `evoem --help` needs no numerical package, and
 # the functional core needs no scikit-learn.
 LATE = {
-    "BinarySparseCoding": "evoem.estimators.paper_models",
-    "BlackBox": "evoem.estimators.black_box",
+    "BinarySparseCoding": "evoem.estimators",
+    "BlackBox": "evoem.estimators",
     "LogJointError": "evoem.errors",
-    "NoisyOr": "evoem.estimators.paper_models",
-    "SpikeSlabCoding": "evoem.estimators.paper_models",
-    "SubspaceCoding": "evoem.estimators.subspace",
-    "TVAE": "evoem.estimators.tvae",
+    "NoisyOr": "evoem.estimators",
+    "SpikeSlabCoding": "evoem.estimators",
+    "SubspaceCoding": "evoem.estimators",
+    "TVAE": "evoem.estimators",
     "Restoration": "evoem.images.restore",
     "denoise": "evoem.images.restore",
     "inpaint": "evoem.images.restore",

@@ -10,6 +10,28 @@ class LogJointError(ValueError):
 
     `row` counts from the first row of the block that was worked on, until whoever knows where that
     block lies in the data corrects it.
+
+    Parameters
+    ----------
+    reason : str
+        What was expected of the log-joint, and what it was.
+    row : int
+        The row it was computed for.
+    active : list of int
+        The active latents of the state it was computed for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import BlackBox, LogJointError
+    >>> def log_joint(params, X, states):
+    ...     return np.where(X[:, :1] > 5, np.nan, params["a"] * states.sum(-1))
+    >>> model = BlackBox(log_joint, {"a": 1.0}, n_latents=2, update=False)
+    >>> try:
+    ...     model.fit(np.array([[1.0], [9.0], [2.0]]))
+    ... except LogJointError as error:
+    ...     print(error.row, error.reason)
+    1 log_joint must return finite numbers or -inf; got nan
     """
 
     def __init__(self, reason: str, row: int, active: list[int]) -> None:

@@ -92,6 +92,20 @@ def unchanged(name: str, value: Any, before: Any) -> None:
         raise ValueError(f"{name} must stay {before!r} with warm_start=True; got {value!r}.")
 
 
+def integers(name: str, value: Any, least: int) -> None:
+    """Refuse what is no list or tuple of integers of at least `least`."""
+    if not isinstance(value, tuple | list):
+        raise ValueError(f"{name} must be a sequence of integers; got {value!r}.")
+    for place, entry in enumerate(value):
+        integer(f"{name}[{place}]", entry, least)
+
+
+def function(name: str, value: Any) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise ValueError(f"{name} must be callable; got {value!r}.")
+
+
 def callback(value: Any) -> None:
     """Refuse what cannot be called."""
     if value is not None and not callable(value):

@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from evoem import TVAE, BinarySparseCoding, NoisyOr
-from evoem.black_box import decoder
 
 SIDE = 4
 EVOLUTION = {"n_states": 20, "n_parents": 5, "n_children": 4}
@@ -134,20 +133,6 @@ def test_the_joint_is_that_of_the_model():
     density = np.exp(-((X[:, None] - means) ** 2).sum(-1) / (2 * variance))
     expected = np.log(density @ prior) - 8 * np.log(2 * np.pi * variance)
     np.testing.assert_allclose(model.score_samples(X), expected)
-
-
-def test_it_starts_from_data_points_at_the_data_s_own_scale():
-    X = 1000 + 100 * bars(n=40)
-    X[0, 0] = np.nan
-    first = decoder.first_decoder(
-        X, 3, np.random.default_rng(0), hidden=(8, 5), observable="gaussian"
-    )
-    center = np.nanmean(X, 0)
-    np.testing.assert_allclose(first.center.detach(), center)
-    assert first.noise_variance.item() == pytest.approx(np.nanmean((X - center) ** 2), rel=1e-5)
-    alone = first(torch.eye(3, dtype=torch.float64)).detach().numpy()
-    near = center + decoder.SHARE_AT_FIRST * (np.where(np.isnan(X), center, X) - center)
-    assert np.abs(alone[:, None] - near).max(-1).min(1).max() < 1e-6
 
 
 def test_threads_and_pickling_change_nothing_nor_does_it_touch_torch_s_own_generator():

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-ACTIVE_AT_FIRST = 2.0  # latents of a row, on average over the prior
-SHARE_AT_FIRST = 0.3  # of the way from the data's mean to a data point that a latent takes
+INITIAL_ACTIVE = 2.0  # latents of a row, on average over the prior
+INITIAL_SHARE = 0.3  # of the way from the data's mean to a data point that a latent takes
 LEAST_MEAN = 0.01  # of a binary feature, whose log-odds would be infinite
 LEAST_VARIANCE = 1e-6  # of the noise, in the data's own scale: 0 would be a bound without end
 
@@ -87,7 +87,7 @@ def sampler(
     return (rng.random(means.shape) < means).astype(np.float64), states
 
 
-def first_decoder(
+def initial_decoder(
     X: NDArray[np.floating],
     n_latents: int,
     rng: np.random.Generator,
@@ -106,7 +106,7 @@ def first_decoder(
     spread = math.sqrt((away**2).sum() / seen.sum()) or 1.0
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         decoder: Decoder = Decoder(n_latents, hidden, X.shape[1], observable).double()
-        decoder.prior_logits.fill_(_log_odds(min(ACTIVE_AT_FIRST / n_latents, 0.5)))
+        decoder.prior_logits.fill_(_log_odds(min(INITIAL_ACTIVE / n_latents, 0.5)))
         if decoder.gaussian:
             decoder.center.copy_(torch.from_numpy(center))
             decoder.scale.fill_(spread)
@@ -120,7 +120,7 @@ def first_decoder(
             layer.weight.copy_(torch.from_numpy(gain * rng.normal(size=layer.weight.shape)))
             layer.bias.zero_()
             alone = nn.functional.leaky_relu(layer(alone))
-        wanted = SHARE_AT_FIRST / spread * away[rng.choice(len(X), n_latents)]
+        wanted = INITIAL_SHARE / spread * away[rng.choice(len(X), n_latents)]
         weights = np.linalg.lstsq(alone.numpy(), wanted)[0]
         decoder.layers[-1].weight.copy_(torch.from_numpy(weights.T))
         decoder.layers[-1].bias.zero_()

@@ -22,17 +22,17 @@ from evoem.black_box.parameters import Values
 
 ROWS_OF_GRADIENT = "rows of the gradient"  # a name no parameter has
 LEARNING_RATE = 0.01
-SHORTER = 0.5
-LONGER = 1.25
+BACKTRACKING = 0.5
+EXPANSION = 1.25
 
 Arrays = dict[str, NDArray[np.float64]]
 
 
 class AscentState(NamedTuple):
-    """What an optimiser remembers, and how much of its steps is taken."""
+    """What an optimiser remembers, and what its steps are scaled by."""
 
     memory: Any
-    share: float
+    step_scale: float
 
 
 class Optimizer(Protocol):
@@ -95,7 +95,7 @@ class Ascent:
     Parameters
     ----------
     gradient : callable
-        `ManyStates.gradient` of the log-joint.
+        `VectorizedLogJoint.gradient` of the log-joint.
     optimizer : Optimizer
     constraints : dict
         Names of constraints by names of parameters.
@@ -146,11 +146,11 @@ class Ascent:
         moved, memory = self.optimizer(free, gradient, before.memory)
         new = dict(values)
         for name in names:
-            step = before.share * (moved[name] - free[name])
+            step = before.step_scale * (moved[name] - free[name])
             new[name] = np.asarray(self._transform(name).constrained(free[name] + step))
-        return new, AscentState(memory, min(1.0, LONGER * before.share))
+        return new, AscentState(memory, min(1.0, EXPANSION * before.step_scale))
 
     def shortened(self, state: AscentState | None) -> AscentState:
         """What to remember of a step that was not taken."""
         before = AscentState(None, 1.0) if state is None else state
-        return before._replace(share=SHORTER * before.share)
+        return before._replace(step_scale=BACKTRACKING * before.step_scale)

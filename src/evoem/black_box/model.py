@@ -23,10 +23,16 @@ from numpy.typing import DTypeLike, NDArray
 from evoem.black_box import parameters
 from evoem.black_box.array_libraries import Library
 from evoem.black_box.gradient import ROWS_OF_GRADIENT, Ascent
-from evoem.black_box.many_states import ManyStates, active_of, dense, parts, weighty
-from evoem.black_box.one_state import OneState
 from evoem.black_box.parameters import Values
 from evoem.black_box.quadrature import Support, by_quadrature, support_of
+from evoem.black_box.scalar_log_joint import ScalarLogJoint
+from evoem.black_box.vectorized_log_joint import (
+    VectorizedLogJoint,
+    active_of,
+    dense_posterior,
+    dense_states,
+    row_chunks,
+)
 from evoem.errors import LogJointError
 from evoem.models.base import Model, Posterior, add_statistics
 from evoem.models.linear import clip_probabilities
@@ -77,8 +83,8 @@ class Functions(NamedTuple):
 
 
 @kernel
-def _find_wrong(log_joints, starts, stops):
-    """Row and place of the first log-joint that is neither finite nor -inf; -1 if there is none."""
+def _first_invalid(log_joints, starts, stops):
+    """Row and slot of the first log-joint that is neither finite nor -inf; -1 if there is none."""
     for r in range(log_joints.shape[0]):
         for m in range(starts[r], stops[r]):
             if not log_joints[r, m] < np.inf:
@@ -91,7 +97,7 @@ class BlackBoxModel(Model):
 
     Parameters
     ----------
-    log_joint : OneState or ManyStates
+    log_joint : ScalarLogJoint or VectorizedLogJoint
         The user's function.
     template : Any
         The user's parameters; values are taken from `initialize` or what EM learnt.
@@ -105,13 +111,13 @@ class BlackBoxModel(Model):
 
     def __init__(
         self,
-        log_joint: OneState | ManyStates,
+        log_joint: ScalarLogJoint | VectorizedLogJoint,
         template: Any,
         library: Library,
         functions: Functions,
         ascent: Ascent | None = None,
     ) -> None:
-        self.log_joint_of = log_joint
+        self.user_log_joint = log_joint
         self.template = template
         self.library = library
         self.functions = functions
@@ -130,10 +136,10 @@ class BlackBoxModel(Model):
 
     def user_params(self, params: BlackBoxParams) -> Any:
         """As the user gave them."""
-        return parameters.like(self.template, params.values)
+        return parameters.unflatten(self.template, params.values)
 
     def prepare(self, params: BlackBoxParams, dtype: DTypeLike) -> Derived:
-        native = self.log_joint_of.prepare(self.template, params.values, dtype)
+        native = self.user_log_joint.prepare(self.template, params.values, dtype)
         probs = params.activation_probs
         return Derived(native, len(probs), float(probs.sum()))
 
@@ -145,7 +151,7 @@ class BlackBoxModel(Model):
         positions: Positions = None,
     ) -> Any:
         self._refuse_positions(positions)
-        return self.log_joint_of.rows(derived.params, X, observed)
+        return self.user_log_joint.rows(derived.params, X, observed)
 
     def log_constants(self, derived: Derived, rows: Any) -> NDArray[np.float64] | float:
         if self.functions.log_constant is None:
@@ -157,13 +163,13 @@ class BlackBoxModel(Model):
 
     def log_joints(self, derived: Derived, rows: Any, population: Population) -> None:
         states, out, starts, stops = population
-        self.log_joint_of.evaluate(derived.params, rows, derived.n_latents, population)
-        row, place = _find_wrong(out, starts, stops)
+        self.user_log_joint.evaluate(derived.params, rows, derived.n_latents, population)
+        row, slot = _first_invalid(out, starts, stops)
         if row >= 0:
             raise LogJointError(
-                f"log_joint must return finite numbers or -inf; got {out[row, place]}",
+                f"log_joint must return finite numbers or -inf; got {out[row, slot]}",
                 int(row),
-                active_of(states, row, place, derived.n_latents),
+                active_of(states, row, slot, derived.n_latents),
             )
 
     def best_additions(
@@ -174,11 +180,11 @@ class BlackBoxModel(Model):
         found = [
             super(BlackBoxModel, self).best_additions(
                 derived,
-                rows.some(part),
+                rows.take(part),
                 Genomes(genomes.states[part], genomes.counts[part]),
                 n_best,
             )
-            for part in parts(n_rows, n_genomes * derived.n_latents)
+            for part in row_chunks(n_rows, n_genomes * derived.n_latents)
         ]
         return np.concatenate(found)
 
@@ -190,7 +196,7 @@ class BlackBoxModel(Model):
         observed = None if observed is None else observed[:ROWS_TRIED]
         derived = self.prepare(params, X.dtype)
         rows = self.prepare_rows(derived, X, observed)
-        self.log_joint_of.compile(derived.params, rows, derived.n_latents)
+        self.user_log_joint.compile(derived.params, rows, derived.n_latents)
         n_rows, n_states = states.shape[:2]
         together = np.empty((n_rows, n_states))
         starts, stops = np.zeros(n_rows, np.int64), np.full(n_rows, n_states)
@@ -199,7 +205,7 @@ class BlackBoxModel(Model):
         for r in reversed(range(n_rows)):
             for m in reversed(range(n_states)):
                 alone = np.empty((1, 1))
-                some = rows.some(slice(r, r + 1))
+                some = rows.take(slice(r, r + 1))
                 single = np.ascontiguousarray(states[r : r + 1, m : m + 1])
                 self.log_joints(derived, some, Population(single, alone, *one))
                 before, after = together[r, m], alone[0, 0]
@@ -230,10 +236,10 @@ class BlackBoxModel(Model):
         if self.functions.statistics is None and self.ascent is None:
             return
         numbers = posterior.states.shape[1] * max(derived.n_latents, rows.X.shape[1])
-        for part in parts(len(rows.X), numbers):
+        for part in row_chunks(len(rows.X), numbers):
             some = Posterior(posterior.states[part], posterior.weights[part])
-            states, weights = weighty(some, derived.n_latents, rows.X.dtype)
-            add_statistics(stats.sums, self._sums(derived, rows.some(part), states, weights))
+            states, weights = dense_posterior(some, derived.n_latents, rows.X.dtype)
+            add_statistics(stats.sums, self._sums(derived, rows.take(part), states, weights))
 
     def _sums(
         self, derived: Derived, rows: Any, states: NDArray[Any], weights: NDArray[np.float64]
@@ -245,7 +251,7 @@ class BlackBoxModel(Model):
         if not isinstance(found, Mapping):
             raise TypeError(f"statistics must return a dict of arrays; got {type(found)!r}.")
         return {
-            name: parameters.in_numpy(value).astype(np.float64) for name, value in found.items()
+            name: parameters.as_numpy(value).astype(np.float64) for name, value in found.items()
         }
 
     def _gradient(
@@ -258,7 +264,7 @@ class BlackBoxModel(Model):
     ) -> dict[str, NDArray[np.float64]]:
         possible = weights.max(1) > 0
         if not possible.all():
-            rows, states, weights = rows.some(possible), states[possible], weights[possible]
+            rows, states, weights = rows.take(possible), states[possible], weights[possible]
         if not len(weights):
             return {}
         found = ascent.gradient(derived.params, rows, states, weights)
@@ -300,10 +306,10 @@ class BlackBoxModel(Model):
             return by_quadrature(self, derived, rows, posterior, params.support)
         n_features = rows.X.shape[1]
         mean, square = np.zeros(rows.X.shape), np.zeros(rows.X.shape)
-        for part in parts(
+        for part in row_chunks(
             len(mean), posterior.states.shape[1] * max(derived.n_latents, n_features)
         ):
-            states = dense(posterior.states[part], derived.n_latents, rows.X.dtype)
+            states = dense_states(posterior.states[part], derived.n_latents, rows.X.dtype)
             means = np.asarray(self._call(self.functions.mean, derived, states), np.float64)
             expected = (*states.shape[:2], n_features)
             if means.shape != expected:
@@ -322,7 +328,7 @@ class BlackBoxModel(Model):
             raise TypeError("sampler must be given to draw data from the model; it is None.")
         native = self.prepare(params, np.float64).params
         X, states = self.library.apply(self.functions.sample, native, n, rng)
-        X, states = parameters.in_numpy(X), parameters.in_numpy(states)
+        X, states = parameters.as_numpy(X), parameters.as_numpy(states)
         return X.astype(np.float64), states.astype(np.bool_)
 
     def _call(self, function: Any, derived: Derived, *arrays: NDArray[Any]) -> Any:

@@ -23,7 +23,7 @@ class _Container(NamedTuple):
     """The parts of a container, and how to make another of the same kind."""
 
     parts: dict[str, Any]
-    close: Callable[[list[Any]], Any]
+    build: Callable[[list[Any]], Any]
 
 
 def is_module(params: Any) -> bool:
@@ -31,7 +31,7 @@ def is_module(params: Any) -> bool:
     return callable(getattr(params, "named_parameters", None))
 
 
-def _open(node: Any) -> _Container | None:
+def _container_of(node: Any) -> _Container | None:
     """None for what is no container."""
     if isinstance(node, Mapping):
         return _Container(
@@ -56,7 +56,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _walk(node: Any, path: str) -> Iterator[tuple[str, Any]]:
-    container = _open(node)
+    container = _container_of(node)
     if container is None:
         yield path, node
         return
@@ -69,16 +69,16 @@ def leaves(params: Any) -> dict[str, Any]:
     return dict(params.named_parameters() if is_module(params) else _walk(params, ""))
 
 
-def in_numpy(array: Any) -> NDArray[Any]:
+def as_numpy(array: Any) -> NDArray[Any]:
     """A number, or an array of any library."""
     return np.asarray(array.detach().cpu().numpy() if hasattr(array, "detach") else array)
 
 
-def _as_numpy(name: str, leaf: Any) -> NDArray[Any]:
-    array = in_numpy(leaf).copy()
+def _checked_leaf(name: str, leaf: Any) -> NDArray[Any]:
+    array = as_numpy(leaf).copy()
     if array.dtype.kind not in "fiub":
-        place = f" for {name!r}" if name else ""
-        raise ValueError(f"params must hold real numbers; got {leaf!r}{place}.")
+        whose = f" for {name!r}" if name else ""
+        raise ValueError(f"params must hold real numbers; got {leaf!r}{whose}.")
     if not np.isfinite(array).all():
         wrong = array[~np.isfinite(array)][0]
         raise ValueError(f"params must be finite; got {wrong} in {name!r}.")
@@ -87,7 +87,7 @@ def _as_numpy(name: str, leaf: Any) -> NDArray[Any]:
 
 def flatten(params: Any) -> Values:
     """The parameters as named NumPy arrays, copied."""
-    values = {name: _as_numpy(name, leaf) for name, leaf in leaves(params).items()}
+    values = {name: _checked_leaf(name, leaf) for name, leaf in leaves(params).items()}
     if not values:
         raise ValueError(f"params must hold at least one array; got {params!r}.")
     return values
@@ -100,13 +100,13 @@ def rebuild(template: Any, make: Callable[[str], Any], for_numba: bool = False) 
     """
 
     def build(node: Any, path: str) -> Any:
-        container = _open(node)
+        container = _container_of(node)
         if container is None:
             return make(path)
         built = [build(part, _join(path, name)) for name, part in container.parts.items()]
         if for_numba and isinstance(node, Mapping):
             return _record(tuple(container.parts))(*built)
-        return tuple(built) if for_numba and isinstance(node, list) else container.close(built)
+        return tuple(built) if for_numba and isinstance(node, list) else container.build(built)
 
     return build(template, "")
 
@@ -132,7 +132,7 @@ def module_with(template: Any, values: Values) -> Any:
     return module
 
 
-def like(template: Any, values: Values) -> Any:
+def unflatten(template: Any, values: Values) -> Any:
     """The values in the containers, and of the array types, of a template."""
     if is_module(template):
         return module_with(template, values)

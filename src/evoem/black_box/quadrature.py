@@ -19,7 +19,7 @@ POINTS = 33  # of a grid; more for columns of whole numbers that need them
 LEVELS = 3  # of refinement
 MOST_WHOLE = 1025
 NEGLIGIBLE = 1e-3  # weight of a state that is left out
-FAR = 30.0  # nats below the largest density, where there is no mass
+LOG_DENSITY_RANGE = 30.0  # nats below the largest, further down there is no mass
 PAIRS_AT_ONCE = 4096  # of a row, with a value changed, and a state
 
 
@@ -55,9 +55,9 @@ def by_quadrature(
     X = np.asarray(rows.X, np.float64)
     mean, square = np.zeros(X.shape), np.zeros(X.shape)
     kept = posterior.weights >= np.minimum(NEGLIGIBLE, posterior.weights.max(1, keepdims=True))
-    row, place = np.nonzero(kept & (posterior.weights > 0))
+    row, slot = np.nonzero(kept & (posterior.weights > 0))
     total = np.zeros(len(X))
-    np.add.at(total, row, posterior.weights[row, place])
+    np.add.at(total, row, posterior.weights[row, slot])
     for d in range(X.shape[1]):
         points = POINTS
         if support.whole[d]:
@@ -66,10 +66,10 @@ def by_quadrature(
         for start in range(0, len(row), size):
             pairs = slice(start, start + size)
             expected = _expected(
-                model, derived, rows, row[pairs], posterior.states[row[pairs], place[pairs]],
+                model, derived, rows, row[pairs], posterior.states[row[pairs], slot[pairs]],
                 d, points, support,
             )  # fmt: skip
-            weights = posterior.weights[row[pairs], place[pairs]] / total[row[pairs]]
+            weights = posterior.weights[row[pairs], slot[pairs]] / total[row[pairs]]
             np.add.at(mean[:, d], row[pairs], weights * expected)
             np.add.at(square[:, d], row[pairs], weights * expected**2)
     return mean, np.maximum(square - mean**2, 0.0)
@@ -92,10 +92,10 @@ def _expected(
         grid = np.linspace(low, high, points, axis=1)
         log_joints = _with_values(model, derived, rows, row, states, d, grid)
         largest = log_joints.max(1, keepdims=True)
-        massive = log_joints > largest - FAR
+        has_mass = log_joints > largest - LOG_DENSITY_RANGE
         step = (high - low) / (points - 1) if points > 1 else np.zeros_like(low)
-        low = grid[np.arange(len(row)), massive.argmax(1)] - step
-        high = grid[np.arange(len(row)), points - 1 - massive[:, ::-1].argmax(1)] + step
+        low = grid[np.arange(len(row)), has_mass.argmax(1)] - step
+        high = grid[np.arange(len(row)), points - 1 - has_mass[:, ::-1].argmax(1)] + step
     density = np.exp(log_joints - largest)
     mean: NDArray[np.float64] = (density * grid).sum(1) / density.sum(1)
     return mean

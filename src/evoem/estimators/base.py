@@ -7,7 +7,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -23,61 +24,6 @@ from evoem.evolution import evolution_for
 from evoem.models import Model
 
 LARGEST_SEED = 2**31 - 1
-
-COMMON = """n_latents : int, default=8
-        Number of binary latents, H.
-    n_states : int, "all" or None, default=None
-        Latent states kept per data point, S. More is better and slower. "all" keeps all
-        2**n_latents of them, which makes inference exact. None takes 60, or all if fewer.
-    n_parents, n_children, n_generations : int, default=None, None, 2
-        N_p parents are chosen per generation, each has N_m children (ignored with crossover), and
-        N_g generations are bred per iteration. None takes 6 and 5, or as many as there can be.
-    parents : {"fit", "random", "best"}, default="fit"
-        Parents drawn by fitness, or uniformly; or the best states.
-    mutation : {"uniform", "sparse", "guided"}, default="uniform"
-        Flip one uniformly chosen bit; or bits so that children are as sparse as the prior; or one
-        bit, often that of a latent which the model finds promising.
-    crossover : bool, default=False
-        Cross all pairs of parents before mutation.
-    max_iter : int, default=200
-        Largest number of iterations.
-    tol : float, default=1e-4
-        Stop when the bound rises by less than this per iteration, in nats per data point, on
-        average over five iterations. 0 never stops early.
-    batch_size : int or None, default=None
-        Rows per M-step at most (incremental EM): parts are of equal size. None is the paper's full
-        batch.
-    init : str or dict
-        How parameters start, see the model; a dict gives some or all of them by name, without the
-        trailing underscore.
-    updates : {"monotone", "printed"}, default="monotone"
-        M-steps that never lower the bound, or those printed in the paper where they differ.
-    warm_start : bool, default=False
-        Continue from the last fit: with the same data it goes on as if it had never stopped, with
-        other data of the same width it starts from the learnt parameters.
-    n_jobs : int or None, default=None
-        Threads; -1 for all processors. The result does not depend on it.
-    random_state : int, RandomState, Generator or None, default=None
-        Everything random follows from it.
-    callback : callable or None, default=None
-        Called with an `evoem.em.StepInfo` after each iteration, and with the `evoem.em.EMState` if
-        it takes two arguments; returning True ends the run.
-    verbose : int, default=0
-        Write a line to standard error every so many iterations."""
-
-ATTRIBUTES = """free_energy_ : float
-        The bound per data point after the last E-step.
-    free_energies_ : ndarray of shape (n_iter_,)
-        The same after each iteration's E-step.
-    history_ : dict of ndarrays of shape (n_iter_,)
-        "seconds", "states_evaluated" and "states_replaced" of each iteration.
-    n_iter_ : int
-        Iterations run.
-    converged_ : bool
-        Whether `tol` was reached.
-    state_ : evoem.em.EMState
-        All that a later `fit` with `warm_start` needs."""
-
 
 NOTHING_BEFORE: dict[str, Any] = {
     name: np.empty(0) for name in ("free_energy", "seconds", "states_evaluated", "states_replaced")
@@ -96,28 +42,34 @@ def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
         raise
 
 
+@dataclass(eq=False, repr=False)
 class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What all estimators share; those below it say what their model is."""
+    """What all estimators share; those below it say what their model is.
 
-    n_latents: int
-    n_states: int | str | None
-    n_parents: int | None
-    n_children: int | None
-    n_generations: int
-    parents: str
-    mutation: str
-    crossover: bool
-    max_iter: int
-    tol: float
-    batch_size: int | None
-    warm_start: bool
-    n_jobs: int | None
-    random_state: Any
-    callback: em.Callback | None
-    verbose: int
+    Fields are the parameters, in the manner of scikit-learn: stored as they are given, and checked
+    by `fit`.
+    """
+
+    n_latents: int = 8
+    _: KW_ONLY
+    n_states: int | str | None = None
+    n_parents: int | None = None
+    n_children: int | None = None
+    n_generations: int = 2
+    parents: str = "fit"
+    mutation: str = "uniform"
+    crossover: bool = False
+    max_iter: int = 200
+    tol: float = 1e-4
+    batch_size: int | None = None
+    warm_start: bool = False
+    n_jobs: int | None = None
+    random_state: Any = None
+    callback: em.Callback | None = None
+    verbose: int = 0
 
     # What a warm start cannot change.
-    _structure: tuple[str, ...] = ("n_latents",)
+    _structure: ClassVar[tuple[str, ...]] = ("n_latents",)
 
     def _make_model(self) -> Model:
         raise TypeError(f"{type(self).__name__} does not say what its model is.")
@@ -190,11 +142,24 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         X : array-like of shape (n_samples, n_features)
             Data; NaN, or the mask of a masked array, marks missing values. float32 data is worked
             on in single precision, which is faster.
-        y : ignored
+        y : None
+            Ignored; scikit-learn's pipelines give it.
 
         Returns
         -------
-        self
+        self : object
+            The estimator itself, with the learnt attributes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evoem import BinarySparseCoding
+        >>> patterns = [[9.0, 9.0, 0.0], [0.0, 0.0, 9.0], [9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]
+        >>> X = np.repeat(patterns, 10, axis=0)
+        >>> model = BinarySparseCoding(n_latents=2, max_iter=20, tol=0, random_state=2).fit(X)
+        >>> np.abs(model.components_.round())
+        array([[9., 9., 0.],
+               [0., 0., 9.]])
         """
         with unchanged_on_error(self):
             infos = self._fit(X)
@@ -253,7 +218,34 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.converged_ = em.Convergence(self.tol)(list(self.free_energies_))
 
     def adopt(self, data: em.Data, state: em.EMState, infos: list[em.StepInfo]) -> Self:
-        """Become what `fit` would have made of a run of the functional core on these rows."""
+        """Become what `fit` would have made of a run of the functional core on these rows.
+
+        Parameters
+        ----------
+        data : evoem.em.Data
+            The rows.
+        state : evoem.em.EMState
+            Where the run ended.
+        infos : list of evoem.em.StepInfo
+            What each of its iterations reported.
+
+        Returns
+        -------
+        self : object
+            The estimator itself, with the learnt attributes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evoem import BinarySparseCoding, em
+        >>> patterns = [[9.0, 9.0, 0.0], [0.0, 0.0, 9.0], [9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]
+        >>> X = np.repeat(patterns, 10, axis=0)
+        >>> infos = []
+        >>> model = BinarySparseCoding(n_latents=2, max_iter=5, tol=0, callback=infos.append)
+        >>> state = model.fit(X).state_
+        >>> BinarySparseCoding(n_latents=2).adopt(em.Data(X), state, infos).n_iter_
+        5
+        """
         self._check_parameters()
         self.n_features_in_ = data.X.shape[1]
         self._learnt(data, state, infos, NOTHING_BEFORE)
@@ -311,8 +303,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
         keys = streams.row_keys(data.X, data.observed)
         order = np.argsort(self._rows_seen, kind="stable")
-        place = np.searchsorted(self._rows_seen, keys, sorter=order)
-        match = order[np.minimum(place, len(order) - 1)]
+        position = np.searchsorted(self._rows_seen, keys, sorter=order)
+        match = order[np.minimum(position, len(order) - 1)]
         new = self._rows_seen[match] != keys
         kept = self.state_.states[match]
         if not new.any():
@@ -349,6 +341,18 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Returns
         -------
         codes : ndarray of shape (n_samples, n_latents)
+            In the precision of X.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evoem import BinarySparseCoding
+        >>> patterns = [[9.0, 9.0, 0.0], [0.0, 0.0, 9.0], [9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]
+        >>> X = np.repeat(patterns, 10, axis=0)
+        >>> model = BinarySparseCoding(n_latents=2, max_iter=20, tol=0, random_state=2).fit(X)
+        >>> model.transform([[8.0, 9.0, 0.0], [8.0, 8.0, 9.0]]).round()
+        array([[1., 0.],
+               [1., 1.]])
         """
         arguments, options = self._fitted(X)
         codes = np.concatenate(inference.estimate(arguments[0].codes, *arguments, **options))
@@ -368,7 +372,20 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Returns
         -------
         mean : ndarray of shape (n_samples, n_features)
-        std : ndarray of shape (n_samples, n_features), only if `return_std`
+            Also of the values that were observed, of which it is an estimate without the noise.
+        std : ndarray of shape (n_samples, n_features)
+            Only if `return_std`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evoem import BinarySparseCoding
+        >>> patterns = [[9.0, 9.0, 0.0], [0.0, 0.0, 9.0], [9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]
+        >>> X = np.repeat(patterns, 10, axis=0)
+        >>> model = BinarySparseCoding(n_latents=2, max_iter=20, tol=0, random_state=2).fit(X)
+        >>> mean, std = model.reconstruct([[9.0, np.nan, 0.0]], return_std=True)
+        >>> np.abs(mean.round())
+        array([[9., 9., 0.]])
         """
         arguments, options = self._fitted(X)
         parts = inference.estimate(arguments[0].reconstruct, *arguments, **options)
@@ -389,21 +406,74 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Returns
         -------
         bounds : ndarray of shape (n_samples,)
+            In nats.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evoem import BinarySparseCoding
+        >>> patterns = [[9.0, 9.0, 0.0], [0.0, 0.0, 9.0], [9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]
+        >>> X = np.repeat(patterns, 10, axis=0)
+        >>> model = BinarySparseCoding(n_latents=2, max_iter=20, tol=0, random_state=2).fit(X)
+        >>> usual, strange = model.score_samples([[9.0, 9.0, 0.0], [0.0, 9.0, 0.0]])
+        >>> bool(usual > strange)
+        True
         """
         arguments, options = self._fitted(X)
         return inference.bounds(*arguments, **options)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Mean of `score_samples`."""
+        """Mean of `score_samples`: the bound per data point.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            See `transform`.
+        y : None
+            Ignored; scikit-learn's pipelines give it.
+
+        Returns
+        -------
+        bound : float
+            In nats; the larger, the better the model explains the data.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evoem import BinarySparseCoding
+        >>> patterns = [[9.0, 9.0, 0.0], [0.0, 0.0, 9.0], [9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]
+        >>> X = np.repeat(patterns, 10, axis=0)
+        >>> model = BinarySparseCoding(n_latents=2, max_iter=20, tol=0, random_state=2).fit(X)
+        >>> round(model.score(X), 2)
+        24.84
+        """
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Draw data from the learnt model, by `random_state`.
 
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Rows to draw.
+
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
+            Data, with the model's noise.
         states : bool ndarray of shape (n_samples, n_latents)
+            The latents they were drawn from.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evoem import BinarySparseCoding
+        >>> patterns = [[9.0, 9.0, 0.0], [0.0, 0.0, 9.0], [9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]
+        >>> X = np.repeat(patterns, 10, axis=0)
+        >>> model = BinarySparseCoding(n_latents=2, max_iter=20, tol=0, random_state=2).fit(X)
+        >>> drawn, states = model.sample(5)
+        >>> drawn.shape, states.shape
+        ((5, 3), (5, 2))
         """
         check_is_fitted(self)
         validation.integer("n_samples", n_samples, 1)

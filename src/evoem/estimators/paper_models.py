@@ -2,63 +2,29 @@
 `SpikeSlabCoding`."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from evoem import em, validation
-from evoem.estimators.base import ATTRIBUTES, COMMON, EEMEstimator
+from evoem.estimators.base import EEMEstimator
+from evoem.estimators.docstrings import documented
 from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
 from evoem.models.linear import LinearModel
 
 
-class _BuiltInEstimator(EEMEstimator):
+@dataclass(eq=False, repr=False)
+class _PaperEstimator(EEMEstimator):
     """What the three models of the paper share."""
 
-    _model: type[LinearModel] | type[NoisyOrModel]
-    _limits: Mapping[str, tuple[float, float]] = {}  # of given parameters
+    _: KW_ONLY
+    init: str | Mapping[str, Any] = "mean"
+    updates: str = "monotone"
 
-    def __init__(
-        self,
-        n_latents: int = 8,
-        *,
-        n_states: int | str | None = None,
-        n_parents: int | None = None,
-        n_children: int | None = None,
-        n_generations: int = 2,
-        parents: str = "fit",
-        mutation: str = "uniform",
-        crossover: bool = False,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        batch_size: int | None = None,
-        init: str | Mapping[str, ArrayLike] = "mean",
-        updates: str = "monotone",
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        callback: em.Callback | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_latents = n_latents
-        self.n_states = n_states
-        self.n_parents = n_parents
-        self.n_children = n_children
-        self.n_generations = n_generations
-        self.parents = parents
-        self.mutation = mutation
-        self.crossover = crossover
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.init = init
-        self.updates = updates
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.callback = callback
-        self.verbose = verbose
+    _model: ClassVar[type[LinearModel] | type[NoisyOrModel]]
+    _limits: ClassVar[Mapping[str, tuple[float, float]]] = {}  # of given parameters
 
     def _model_options(self) -> dict[str, Any]:
         choices = self._model.choices
@@ -81,20 +47,24 @@ class _BuiltInEstimator(EEMEstimator):
         return model.allowed(given, data.X, data.observed)
 
 
-class NoisyOr(_BuiltInEstimator):
+@documented
+@dataclass(eq=False, repr=False)
+class NoisyOr(_PaperEstimator):
     """Noisy-OR Bayes net: binary data, each on-value caused by at least one active latent.
 
     Parameters
     ----------
+    {n_latents}
     {common}
-    min_activation_prob : float, default=1e-8
+    init : {"random", "data"} or dict, default="random"
+        How parameters start: with weights uniform on [0, 1], as in the paper, or with random data
+        points; a dict gives some or all of `components` and `activation_probs`.
+    {updates}
+    min_activation_prob : float, default=1e-08
         Activation probabilities are kept at or above this; 1 / n_latents makes every latent take
         part.
     binarize : float or None, default=None
         Values above this become 1, others 0. None takes data of 0, 1 and NaN only.
-
-    `init` is "random" (weights uniform on [0, 1], as in the paper), "data" (random data points) or
-    a dict of `components` and `activation_probs`.
 
     Attributes
     ----------
@@ -114,55 +84,12 @@ class NoisyOr(_BuiltInEstimator):
     array([[1, 1, 0, 0]])
     """
 
+    _: KW_ONLY
+    init: str | Mapping[str, Any] = "random"
+    min_activation_prob: float = 1e-8
+    binarize: float | None = None
+
     _model = NoisyOrModel
-
-    def __init__(
-        self,
-        n_latents: int = 8,
-        *,
-        n_states: int | str | None = None,
-        n_parents: int | None = None,
-        n_children: int | None = None,
-        n_generations: int = 2,
-        parents: str = "fit",
-        mutation: str = "uniform",
-        crossover: bool = False,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        batch_size: int | None = None,
-        init: str | Mapping[str, ArrayLike] = "random",
-        updates: str = "monotone",
-        min_activation_prob: float = 1e-8,
-        binarize: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        callback: em.Callback | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            n_latents,
-            n_states=n_states,
-            n_parents=n_parents,
-            n_children=n_children,
-            n_generations=n_generations,
-            parents=parents,
-            mutation=mutation,
-            crossover=crossover,
-            max_iter=max_iter,
-            tol=tol,
-            batch_size=batch_size,
-            init=init,
-            updates=updates,
-            warm_start=warm_start,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            callback=callback,
-            verbose=verbose,
-        )
-        self.min_activation_prob = min_activation_prob
-        self.binarize = binarize
-
     _limits = {"components": (0.0, 1.0)}  # noqa: RUF012 - nothing changes it
 
     def _make_model(self) -> NoisyOrModel:
@@ -185,15 +112,20 @@ class NoisyOr(_BuiltInEstimator):
         return X
 
 
-class BinarySparseCoding(_BuiltInEstimator):
+@documented
+@dataclass(eq=False, repr=False)
+class BinarySparseCoding(_PaperEstimator):
     """Binary sparse coding: data are sums of dictionary entries that are on or off, plus noise.
 
     Parameters
     ----------
+    {n_latents}
     {common}
-
-    `init` is "mean" (the mean of the data plus noise, as in the paper), "data" (random data points)
-    or a dict of `components`, `activation_probs` and `noise_variance`.
+    init : {"mean", "data"} or dict, default="mean"
+        How parameters start: with the mean of the data plus noise, as in the paper, or with random
+        data points; a dict gives some or all of `components`, `activation_probs` and
+        `noise_variance`.
+    {updates}
 
     Attributes
     ----------
@@ -223,22 +155,26 @@ class BinarySparseCoding(_BuiltInEstimator):
         return BinarySparseCodingModel(**self._model_options())
 
 
-class SpikeSlabCoding(_BuiltInEstimator):
+@documented
+@dataclass(eq=False, repr=False)
+class SpikeSlabCoding(_PaperEstimator):
     """Spike-and-slab sparse coding: few dictionary entries are active, each with an amplitude.
 
     Parameters
     ----------
+    {n_latents}
     {common}
-    slab : {{"diagonal", "full", "fixed"}}, default="diagonal"
+    init : {"mean", "data"} or dict, default="mean"
+        How parameters start: with the mean of the data plus noise, as in the paper, or with random
+        data points; a dict gives some or all of `components`, `activation_probs`,
+        `noise_variance`, `slab_means` and `slab_covariance`.
+    {updates}
+    slab : {"diagonal", "full", "fixed"}, default="diagonal"
         Covariance of the amplitudes: learnt as a diagonal or a full matrix, or held fixed (at one,
         unless `init` gives it).
     learn_slab_means : bool, default=True
         Whether the amplitudes' means are learnt; else they are held fixed (at one, unless `init`
         gives them).
-
-    `init` is "mean" (the mean of the data plus noise, as in the paper), "data" (random data points)
-    or a dict of `components`, `activation_probs`, `noise_variance`, `slab_means` and
-    `slab_covariance`.
 
     Attributes
     ----------
@@ -250,7 +186,7 @@ class SpikeSlabCoding(_BuiltInEstimator):
         Variance of the noise.
     slab_means_ : ndarray of shape (n_latents,)
         Means of the amplitudes.
-    slab_covariance_ : ndarray of shape (n_latents, n_latents) if full, else (n_latents,)
+    slab_covariance_ : ndarray of shape (n_latents,), or (n_latents, n_latents) if full
         Their covariance, or its diagonal. Where means and covariance are learnt, the scale between
         amplitudes and dictionary is fixed by a second moment of one.
     {attributes}
@@ -267,55 +203,11 @@ class SpikeSlabCoding(_BuiltInEstimator):
     (1, 3)
     """
 
+    _: KW_ONLY
+    slab: str = "diagonal"
+    learn_slab_means: bool = True
+
     _model = SpikeSlabModel
-
-    def __init__(
-        self,
-        n_latents: int = 8,
-        *,
-        n_states: int | str | None = None,
-        n_parents: int | None = None,
-        n_children: int | None = None,
-        n_generations: int = 2,
-        parents: str = "fit",
-        mutation: str = "uniform",
-        crossover: bool = False,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        batch_size: int | None = None,
-        init: str | Mapping[str, ArrayLike] = "mean",
-        updates: str = "monotone",
-        slab: str = "diagonal",
-        learn_slab_means: bool = True,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        callback: em.Callback | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            n_latents,
-            n_states=n_states,
-            n_parents=n_parents,
-            n_children=n_children,
-            n_generations=n_generations,
-            parents=parents,
-            mutation=mutation,
-            crossover=crossover,
-            max_iter=max_iter,
-            tol=tol,
-            batch_size=batch_size,
-            init=init,
-            updates=updates,
-            warm_start=warm_start,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            callback=callback,
-            verbose=verbose,
-        )
-        self.slab = slab
-        self.learn_slab_means = learn_slab_means
-
     _structure = ("n_latents", "slab")
 
     def _make_model(self) -> SpikeSlabModel:
@@ -324,7 +216,3 @@ class SpikeSlabCoding(_BuiltInEstimator):
             learn_slab_means=validation.boolean("learn_slab_means", self.learn_slab_means),
             **self._model_options(),
         )
-
-
-for _estimator in (NoisyOr, BinarySparseCoding, SpikeSlabCoding):
-    _estimator.__doc__ = (_estimator.__doc__ or "").format(common=COMMON, attributes=ATTRIBUTES)

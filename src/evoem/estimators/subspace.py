@@ -1,12 +1,15 @@
 """The scikit-learn face of spike-and-slab coding with subspaces: `SubspaceCoding`."""
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
 
-from evoem import em, validation
-from evoem.estimators.base import ATTRIBUTES, COMMON, EEMEstimator
+from evoem import validation
+from evoem.estimators.base import EEMEstimator
+from evoem.estimators.docstrings import documented
 from evoem.models import SubspaceModel
 
 
+@documented
+@dataclass(eq=False, repr=False)
 class SubspaceCoding(EEMEstimator):
     """Spike-and-slab coding whose latents add several patterns each, in random amounts.
 
@@ -16,6 +19,7 @@ class SubspaceCoding(EEMEstimator):
 
     Parameters
     ----------
+    {n_latents}
     {common}
     rank : int, default=2
         The most directions a latent may have. Fewer are taken where data do not bear more.
@@ -30,8 +34,10 @@ class SubspaceCoding(EEMEstimator):
         Prior probability of each latent.
     noise_variance_ : float
         Variance of the noise.
-    slab_means_, slab_covariance_ : ndarrays of shape (n_patterns,)
-        Mean and variance of the amount of each pattern.
+    slab_means_ : ndarray of shape (n_patterns,)
+        Mean of the amount of each pattern.
+    slab_covariance_ : ndarray of shape (n_patterns,)
+        Its variance.
     {attributes}
 
     Examples
@@ -50,44 +56,8 @@ class SubspaceCoding(EEMEstimator):
     1.0
     """
 
-    def __init__(
-        self,
-        n_latents: int = 8,
-        *,
-        rank: int = 2,
-        n_states: int | str | None = None,
-        n_parents: int | None = None,
-        n_children: int | None = None,
-        n_generations: int = 2,
-        parents: str = "fit",
-        mutation: str = "uniform",
-        crossover: bool = False,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        batch_size: int | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        callback: em.Callback | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_latents = n_latents
-        self.rank = rank
-        self.n_states = n_states
-        self.n_parents = n_parents
-        self.n_children = n_children
-        self.n_generations = n_generations
-        self.parents = parents
-        self.mutation = mutation
-        self.crossover = crossover
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.callback = callback
-        self.verbose = verbose
+    _: KW_ONLY
+    rank: int = 2
 
     _structure = ("n_latents", "rank")
 
@@ -97,6 +67,3 @@ class SubspaceCoding(EEMEstimator):
 
     def _make_model(self) -> SubspaceModel:
         return SubspaceModel(self.rank)
-
-
-SubspaceCoding.__doc__ = (SubspaceCoding.__doc__ or "").format(common=COMMON, attributes=ATTRIBUTES)

@@ -27,16 +27,16 @@ from evoem.states import Population, active_latents, unpack
 from evoem.validation import Mask
 
 
-class OneStateRows(NamedTuple):
+class ScalarRows(NamedTuple):
     """A block of rows."""
 
     X: NDArray[np.floating]
     observed: NDArray[np.bool_]
-    given: NDArray[np.floating]  # X, or what the user makes of it once for all states
+    inputs: NDArray[np.floating]  # X, or what the user makes of it once for all states
 
-    def some(self, part: slice) -> "OneStateRows":
+    def take(self, part: slice) -> "ScalarRows":
         """A part of them."""
-        return OneStateRows(self.X[part], self.observed[part], self.given[part])
+        return ScalarRows(self.X[part], self.observed[part], self.inputs[part])
 
     @property
     def mask(self) -> NDArray[np.bool_]:
@@ -50,7 +50,7 @@ def _set_active(state, active, k, value):
         state[active[i]] = value
 
 
-def _over_states(log_joint: Any, by_active: bool) -> Any:
+def _loop_over_states(log_joint: Any, by_active: bool) -> Any:
     """A kernel that calls a compiled log-joint for every state of every row."""
 
     def of_active(params, X, observed, n_latents, states, out, starts, stops):
@@ -85,7 +85,7 @@ def _compiled(function: Callable[..., Any]) -> tuple[Any, Any]:
     """A function and its kernel; nothing is compiled before its first call."""
     ready = isinstance(function, Dispatcher)
     log_joint = function if ready else numba.njit(**OPTIONS)(function)
-    return log_joint, _over_states(log_joint, takes_active(function))
+    return log_joint, _loop_over_states(log_joint, takes_active(function))
 
 
 def _reason(error: Exception, function: Callable[..., Any]) -> str:
@@ -96,11 +96,11 @@ def _reason(error: Exception, function: Callable[..., Any]) -> str:
     lines = [line.strip(" -") for line in text.splitlines()]
     skipped = ("Failed in", "File ", "During:", "<source", "There are", "def ")
     why = next((line for line in lines if line and not line.startswith(skipped)), text)
-    number, source = _place(text, function)
+    number, source = _offending_line(text, function)
     return f"line {number} ({source}): {why}" if number else why
 
 
-def _place(text: str, function: Callable[..., Any]) -> tuple[int, str]:
+def _offending_line(text: str, function: Callable[..., Any]) -> tuple[int, str]:
     """Number and content of the line of a function that Numba complains of; 0 if it is unknown."""
     lines, first = inspect.getsourcelines(function)
     file = inspect.getsourcefile(function) or ""
@@ -115,7 +115,7 @@ def _place(text: str, function: Callable[..., Any]) -> tuple[int, str]:
     return 0, ""
 
 
-class OneState:
+class ScalarLogJoint:
     """Evaluates a log-joint of one state.
 
     `prepare_rows(params, X, observed)` makes what it is given in place of x, (n, e).
@@ -135,7 +135,7 @@ class OneState:
             self._log_joint, self._kernel = _compiled(function)
 
     def __reduce__(self) -> Any:  # compiled code is made again where it is needed
-        return OneState, (self.function, self.compiled, self.prepare_rows)
+        return ScalarLogJoint, (self.function, self.compiled, self.prepare_rows)
 
     def prepare(self, template: Any, values: parameters.Values, dtype: DTypeLike) -> Any:
         """Parameters as the user's function is given them, arrays in the precision of the data."""
@@ -149,27 +149,27 @@ class OneState:
 
         return parameters.rebuild(template, make, for_numba=True)
 
-    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask) -> OneStateRows:
+    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask) -> ScalarRows:
         """Rows as the user's function is given them, one by one."""
         seen = np.ones(X.shape, np.bool_) if observed is None else observed
         X, seen = read_only(X), read_only(seen)
         if self.prepare_rows is None:
-            return OneStateRows(X, seen, X)
+            return ScalarRows(X, seen, X)
         made = np.asarray(self.prepare_rows(params, X, seen))
         if made.ndim != 2 or len(made) != len(X) or made.dtype.kind not in "fiub":
             raise ValueError(
                 f"prepare_rows must return real numbers of the shape (n, e), here ({len(X)}, e); "
                 f"got {made.dtype} of the shape {made.shape}."
             )
-        return OneStateRows(X, seen, read_only(np.ascontiguousarray(made, X.dtype)))
+        return ScalarRows(X, seen, read_only(np.ascontiguousarray(made, X.dtype)))
 
-    def compile(self, params: Any, rows: OneStateRows, n_latents: int) -> None:
+    def compile(self, params: Any, rows: ScalarRows, n_latents: int) -> None:
         """Make sure that the function compiles and returns a real number."""
         if not self.compiled:
             return
         function = getattr(self._log_joint, "py_func", self.function)
         state: NDArray[Any] = np.zeros(n_latents, np.int64 if self.by_active else np.bool_)
-        types = tuple(map(numba.typeof, (params, rows.given[0], rows.observed[0], state)))
+        types = tuple(map(numba.typeof, (params, rows.inputs[0], rows.observed[0], state)))
         try:
             self._log_joint.compile(types)
         except Exception as error:  # Numba raises others too, where it did not foresee something
@@ -183,14 +183,14 @@ class OneState:
             raise LogJointError(f"log_joint must return a real number; it returns {result}", 0, [])
 
     def evaluate(
-        self, params: Any, rows: OneStateRows, n_latents: int, population: Population
+        self, params: Any, rows: ScalarRows, n_latents: int, population: Population
     ) -> None:
         """Fill in `population.log_joints`."""
         if self.compiled:
-            self._kernel(params, rows.given, rows.observed, n_latents, *population)
+            self._kernel(params, rows.inputs, rows.observed, n_latents, *population)
             return
         states, out, starts, stops = population
-        for r, (x, observed) in enumerate(zip(rows.given, rows.observed, strict=True)):
+        for r, (x, observed) in enumerate(zip(rows.inputs, rows.observed, strict=True)):
             dense = unpack(states[r, starts[r] : stops[r]], n_latents)
             for m, state in enumerate(dense):
                 given = np.flatnonzero(state) if self.by_active else state

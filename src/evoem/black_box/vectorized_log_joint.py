@@ -25,15 +25,15 @@ from evoem.validation import Mask
 NUMBERS_AT_ONCE = 500_000
 
 
-class ManyStatesRows(NamedTuple):
+class VectorizedRows(NamedTuple):
     """A block of rows."""
 
     X: NDArray[np.floating]
     observed: Mask
 
-    def some(self, part: slice | NDArray[Any]) -> "ManyStatesRows":
+    def take(self, part: slice | NDArray[Any]) -> "VectorizedRows":
         """A part of them."""
-        return ManyStatesRows(self.X[part], None if self.observed is None else self.observed[part])
+        return VectorizedRows(self.X[part], None if self.observed is None else self.observed[part])
 
     @property
     def mask(self) -> NDArray[np.bool_]:
@@ -42,7 +42,7 @@ class ManyStatesRows(NamedTuple):
 
 
 @kernel
-def _unpack_some(states, rows, starts, stops, out):
+def _unpack_rows(states, rows, starts, stops, out):
     """Dense states of some rows, each from start to stop, and its first where it has less."""
     active = np.empty(out.shape[2] + 1, np.int64)
     for i in range(out.shape[0]):
@@ -54,30 +54,30 @@ def _unpack_some(states, rows, starts, stops, out):
 
 
 @kernel
-def _place(values, rows, starts, stops, out):
+def _scatter(values, rows, starts, stops, out):
     for i in range(values.shape[0]):
         r = rows[i]
         for j in range(stops[r] - starts[r]):
             out[r, starts[r] + j] = values[i, j]
 
 
-def parts(n_rows: int, numbers_per_row: int) -> Iterator[slice]:
+def row_chunks(n_rows: int, numbers_per_row: int) -> Iterator[slice]:
     """Rows to work on at once."""
     size = max(1, NUMBERS_AT_ONCE // max(numbers_per_row, 1))
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))
 
 
-def dense(states: States, n_latents: int, dtype: DTypeLike) -> NDArray[Any]:
+def dense_states(states: States, n_latents: int, dtype: DTypeLike) -> NDArray[Any]:
     """States of all rows as zeros and ones."""
     out = np.zeros((*states.shape[:2], n_latents), dtype)
     starts, stops = np.zeros(len(states), np.int64), np.full(len(states), states.shape[1])
-    _unpack_some(states, np.arange(len(states)), starts, stops, out)
+    _unpack_rows(states, np.arange(len(states)), starts, stops, out)
     return out
 
 
 @kernel
-def _weighty(states, weights, negligible, out, out_weights):
+def _unpack_weighted(states, weights, negligible, out, out_weights):
     active = np.empty(out.shape[2] + 1, np.int64)
     for r in range(out.shape[0]):
         heaviest = 0
@@ -97,7 +97,7 @@ def _weighty(states, weights, negligible, out, out_weights):
             m += 1
 
 
-def weighty(
+def dense_posterior(
     posterior: Posterior, n_latents: int, dtype: DTypeLike
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Dense states of any weight, and their weights.
@@ -111,7 +111,7 @@ def weighty(
     width = min(1 << (most - 1).bit_length(), weights.shape[1])  # few shapes, which JAX compiles
     out = np.zeros((len(states), width, n_latents), dtype)
     out_weights = np.empty((len(states), width))
-    _weighty(states, weights, negligible, out, out_weights)
+    _unpack_weighted(states, weights, negligible, out, out_weights)
     return out, out_weights
 
 
@@ -120,7 +120,7 @@ def takes_observed(function: Callable[..., Any]) -> bool:
     return "observed" in inspect.signature(function).parameters
 
 
-class ManyStates:
+class VectorizedLogJoint:
     """Evaluates a log-joint of many states."""
 
     def __init__(self, function: Callable[..., Any], library: Library) -> None:
@@ -132,27 +132,27 @@ class ManyStates:
         """Parameters as the user's function is given them."""
         return self.library.params(template, values, dtype)
 
-    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask) -> ManyStatesRows:
+    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask) -> VectorizedRows:
         """A block of rows."""
         if observed is not None and not self.takes_observed:
             raise ValueError(
                 "X must have no missing values for a log_joint without the parameter `observed`; "
                 f"got {np.count_nonzero(~observed)} of them."
             )
-        return ManyStatesRows(read_only(X), None if observed is None else read_only(observed))
+        return VectorizedRows(read_only(X), None if observed is None else read_only(observed))
 
-    def compile(self, params: Any, rows: ManyStatesRows, n_latents: int) -> None:
+    def compile(self, params: Any, rows: VectorizedRows, n_latents: int) -> None:
         """Nothing is compiled before its first call."""
 
     def _arguments(
-        self, params: Any, rows: ManyStatesRows, states: NDArray[Any]
+        self, params: Any, rows: VectorizedRows, states: NDArray[Any]
     ) -> tuple[tuple[Any, Any], dict[str, Any]]:
         array = self.library.array
         more = {"observed": array(params, rows.mask)} if self.takes_observed else {}
         return (array(params, rows.X), array(params, states)), more
 
     def evaluate(
-        self, params: Any, rows: ManyStatesRows, n_latents: int, population: Population
+        self, params: Any, rows: VectorizedRows, n_latents: int, population: Population
     ) -> None:
         """Fill in `population.log_joints`."""
         states, out, starts, stops = population
@@ -160,16 +160,16 @@ class ManyStates:
         if width == 0:
             return
         busy = np.flatnonzero(stops > starts)
-        for part in parts(len(busy), width * max(n_latents, rows.X.shape[1])):
+        for part in row_chunks(len(busy), width * max(n_latents, rows.X.shape[1])):
             numbers = busy[part]
             wanted = np.zeros((len(numbers), width, n_latents), rows.X.dtype)
-            _unpack_some(states, numbers, starts, stops, wanted)
-            arrays, more = self._arguments(params, rows.some(numbers), wanted)
+            _unpack_rows(states, numbers, starts, stops, wanted)
+            arrays, more = self._arguments(params, rows.take(numbers), wanted)
             found = self.library.call(self.function, params, *arrays, **more)
-            _place(_checked(found, wanted, int(numbers[0])), numbers, starts, stops, out)
+            _scatter(_checked(found, wanted, int(numbers[0])), numbers, starts, stops, out)
 
     def gradient(
-        self, params: Any, rows: ManyStatesRows, states: NDArray[Any], weights: NDArray[np.float64]
+        self, params: Any, rows: VectorizedRows, states: NDArray[Any], weights: NDArray[np.float64]
     ) -> dict[str, NDArray[np.float64]]:
         """The gradient of Σ_n Σ_s q_n(s) log p(s, x_n) by each real parameter."""
         arrays, more = self._arguments(params, rows, states)
@@ -189,7 +189,7 @@ def _checked(found: Any, states: NDArray[Any], first_row: int) -> NDArray[np.flo
     raise LogJointError(problem, first_row, np.flatnonzero(states[0, 0]).tolist())
 
 
-def active_of(states: States, row: int, place: int, n_latents: int) -> list[int]:
+def active_of(states: States, row: int, slot: int, n_latents: int) -> list[int]:
     """The active latents of one state."""
-    found: list[int] = np.flatnonzero(unpack(states[row, place], n_latents)).tolist()
+    found: list[int] = np.flatnonzero(unpack(states[row, slot], n_latents)).tolist()
     return found
