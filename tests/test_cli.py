@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import evoem
 from evoem import cli, progress
-from evoem.images.learning import Learner, Progress
+from evoem.images.patch_model import Learner, Progress
 from evoem.images.quality import psnr
 from evoem.images.restore import Options, restore
 

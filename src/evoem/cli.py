@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     from evoem.images.files import Picture
     from evoem.images.restore import Restoration
-    from evoem.progress import Scores
+    from evoem.report import Scores
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 EXIT_INTERRUPTED = 130
@@ -175,7 +175,7 @@ def demo(
             raise ValueError("demo needs scikit-image: pip install 'evoem[demo]'.") from None
         import numpy as np
 
-        from evoem import progress
+        from evoem import progress, report
         from evoem.images import degrade, files
 
         photograph = data.camera()
@@ -191,7 +191,7 @@ def demo(
         row = np.concatenate([clean.pixels, noisy.pixels, restored.pixels], axis=1)
         board = board._replace(pixels=np.clip(np.rint(row), 0, 255).astype(np.uint8))
         files.write(output, board, force=force)
-        finish(output, results, 1, progress.scores(clean, noisy, restored, 255.0), quiet)
+        finish(output, results, 1, report.scores(clean, noisy, restored, 255.0), quiet)
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def run(command: str, job: Job, mask: Path | None, keep_observed: bool) -> None:
     """Read, check, restore, write and tell."""
     import numpy as np
 
-    from evoem import progress
+    from evoem import progress, report
     from evoem.images import files
 
     options = restore_options(job) | {"keep_observed": keep_observed, "alpha": False}
@@ -236,7 +236,7 @@ def run(command: str, job: Job, mask: Path | None, keep_observed: bool) -> None:
     if job.uncertainty is not None:
         deviations = deviation_picture(job.uncertainty, picture, std.reshape(shape))
         files.write(job.uncertainty, deviations, force=job.force)
-    found = {} if reference is None else progress.scores(reference, picture, restored)
+    found = {} if reference is None else report.scores(reference, picture, restored)
     if job.json is not None:
         paths = {"input": job.input, "output": job.output, "mask": mask, "reference": job.reference}
         about = {
@@ -244,7 +244,7 @@ def run(command: str, job: Job, mask: Path | None, keep_observed: bool) -> None:
             **{name: None if path is None else str(path) for name, path in paths.items()},
             "settings": options | results[0].settings | {"time_limit": job.time_limit},
         }
-        write_json(job.json, about | progress.record(results, picture, found), job.force)
+        write_json(job.json, about | report.record(results, picture, found), job.force)
     finish(job.output, results, len(slices), found, job.quiet)
 
 
@@ -299,7 +299,7 @@ def check_outputs(job: Job, picture: "Picture") -> None:
 
 def check_slices(slices: "Array", masks: Sequence["Array | None"], options: dict[str, Any]) -> None:
     """Refuse a slice that cannot be restored before the first one is."""
-    from evoem.images import arrays
+    from evoem.images import canonical_arrays as arrays
 
     complete = True
     for one, mask in zip(slices, masks, strict=True):
@@ -325,7 +325,7 @@ def read_masks(path: Path | None, picture: "Picture") -> Sequence["Array | None"
 
 def read_reference(path: Path, picture: "Picture") -> "Picture":
     """The clean picture."""
-    from evoem import progress
+    from evoem import report
     from evoem.images import files
 
     reference = files.read(path)
@@ -334,7 +334,7 @@ def read_reference(path: Path, picture: "Picture") -> "Picture":
             f"reference {path} must have the shape of the picture, {picture.pixels.shape}; "
             f"got {reference.pixels.shape}."
         )
-    if not progress.peak(reference) > 0:
+    if not report.peak(reference) > 0:
         raise ValueError(f"reference {path} must have a range of values; got none, or NaN.")
     return reference
 
@@ -358,11 +358,11 @@ def finish(
     output: Path, results: Sequence["Restoration"], n_slices: int, found: "Scores", quiet: bool
 ) -> None:
     """Say what came of it, and leave with the exit code for it."""
-    from evoem import progress
+    from evoem import report
 
     if not quiet:
-        typer.echo(f"{output}: {progress.summary(results, found)}")
-        for note in progress.notes(results, n_slices):
+        typer.echo(f"{output}: {report.summary(results, found)}")
+        for note in report.notes(results, n_slices):
             typer.echo(note)
-    if progress.was_interrupted(results, n_slices):
+    if report.was_interrupted(results, n_slices):
         raise typer.Exit(EXIT_INTERRUPTED)

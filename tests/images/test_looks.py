@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from test_likeness import seen_together
+from test_nonlocal_bayes import seen_together
 
 from evoem import restore
-from evoem.images import learning, likeness, looks, patches
-from evoem.images.likeness import Seen
+from evoem.images import looks, patches
+from evoem.images import nonlocal_bayes as likeness
+from evoem.images import patch_model as learning
+from evoem.images.nonlocal_bayes import Seen
 from evoem.images.quality import psnr
 
 EXACT = {

@@ -18,11 +18,17 @@ from evoem import (
     inpaint,
     restore,
 )
-from evoem.images import arrays, closing, holes, learning, looks, patches, presets, sketch
+from evoem.images import budget as closing
+from evoem.images import canonical_arrays as arrays
+from evoem.images import coarse_start as sketch
+from evoem.images import large_holes as holes
+from evoem.images import looks, patches
+from evoem.images import patch_model as learning
+from evoem.images import settings as presets
 from evoem.images.noise import share_of_noise
-from evoem.images.presets import PRESETS, SUBSPACE_PRESETS
 from evoem.images.quality import psnr
 from evoem.images.restore import Shares
+from evoem.images.settings import PRESETS, SUBSPACE_PRESETS
 from evoem.models import SubspaceModel
 from evoem.models.subspace.by_feature import SubspacesByFeature
 from evoem.models.subspace.start import Clusters

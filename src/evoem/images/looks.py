@@ -2,17 +2,17 @@
 
 A patch's states are chosen by its own damaged values. Once patches are merged, the image says more
 about each than these do: patches of it that are like each other are seen together, see
-`evoem.images.likeness`, several times, and at last at half of the image's size too.
+`evoem.images.nonlocal_bayes`, several times, and at last at half of the image's size too.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, zoom
 
-from evoem.images import likeness
-from evoem.images.learning import Learner
-from evoem.images.likeness import Seen
+from evoem.images import nonlocal_bayes as likeness
 from evoem.images.merging import Estimate, Merged, merge_patches
+from evoem.images.nonlocal_bayes import Seen
+from evoem.images.patch_model import Learner
 
 # Share of the given image in that by which patches are like each other in the first look. It keeps
 # what merging lost. Later on it would but add noise.

@@ -13,10 +13,13 @@ from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 
 from evoem import validation
-from evoem.images import arrays, patches
-from evoem.images.arrays import Canonical
-from evoem.images.learning import Clock, Progress, n_fitting
-from evoem.images.presets import (
+from evoem.images import canonical_arrays as arrays
+from evoem.images import patches
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.heldout_selection import SELECTS, Score, Selection, select_plan
+from evoem.images.learning import Plan, Run
+from evoem.images.patch_model import Clock, Progress, n_fitting
+from evoem.images.settings import (
     PRESETS,
     STARTS,
     SUBSPACE_PRESETS,
@@ -26,8 +29,6 @@ from evoem.images.presets import (
     settings_for,
     stride_for,
 )
-from evoem.images.run import Plan, Run
-from evoem.images.selection import SELECTS, Score, Selection, select_plan
 from evoem.runtime import interrupts
 
 MODELS = ("subspaces", "es3c", "ebsc")

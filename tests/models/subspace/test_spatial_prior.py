@@ -12,9 +12,9 @@ from subspace_problems import MODEL, UNIFORM, for_all, make_problem, seen
 
 from evoem import em
 from evoem.images import patches
-from evoem.images.arrays import read
-from evoem.images.learning import Learner
-from evoem.images.presets import SUBSPACE_PRESETS
+from evoem.images.canonical_arrays import read
+from evoem.images.patch_model import Learner
+from evoem.images.settings import SUBSPACE_PRESETS
 from evoem.models import BinarySparseCodingModel
 from evoem.models.base import Posterior
 from evoem.models.subspace import spatial_prior

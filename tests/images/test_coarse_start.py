@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from test_restore import GREY, SMALL, TINY, assert_same, holes_at, noisy, picture
 
-from evoem.images import arrays, patches, presets, sketch
-from evoem.images.learning import Clock, Learner
+from evoem.images import canonical_arrays as arrays
+from evoem.images import coarse_start as sketch
+from evoem.images import patches
+from evoem.images import settings as presets
+from evoem.images.patch_model import Clock, Learner
 from evoem.images.quality import psnr
 from evoem.images.restore import restore
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel

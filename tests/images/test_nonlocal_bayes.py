@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from evoem.images import likeness, patches
-from evoem.images.likeness import Seen
+from evoem.images import nonlocal_bayes as likeness
+from evoem.images import patches
+from evoem.images.nonlocal_bayes import Seen
 
 NOISE_VARIANCE = 0.2
 

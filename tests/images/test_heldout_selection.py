@@ -9,10 +9,14 @@ from PIL import Image
 from test_restore import GREY, TINY, assert_same, holes_at, picture
 
 from evoem import denoise, restore
-from evoem.images import arrays, learning, run, selection, sketch
-from evoem.images.learning import Learner
-from evoem.images.presets import PRESETS
+from evoem.images import canonical_arrays as arrays
+from evoem.images import coarse_start as sketch
+from evoem.images import heldout_selection as selection
+from evoem.images import learning as run
+from evoem.images import patch_model as learning
+from evoem.images.patch_model import Learner
 from evoem.images.quality import psnr
+from evoem.images.settings import PRESETS
 
 CLEAN, IMAGE = picture(24), GREY
 HELD = TINY | {"select": "heldout", "max_iter": 4}

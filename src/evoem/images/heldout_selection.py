@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem import em
-from evoem.images import arrays, looks
-from evoem.images.arrays import Canonical
-from evoem.images.learning import Clock, Learner, Learnt, Progress
-from evoem.images.run import Callback, Plan, Run, check
+from evoem.images import canonical_arrays as arrays
+from evoem.images import looks
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.learning import Callback, Plan, Run, check
+from evoem.images.patch_model import Clock, Learner, Learnt, Progress
 
 SELECTS = ("heldout",)
 # Of the observed values, and the fewest of them that say anything.

@@ -5,9 +5,12 @@ import pytest
 from test_restore import noisy, picture
 
 from evoem import restore
-from evoem.images import closing, learning, patches, presets
-from evoem.images.closing import Closing, Costs
-from evoem.images.learning import Learner
+from evoem.images import budget as closing
+from evoem.images import patch_model as learning
+from evoem.images import patches
+from evoem.images import settings as presets
+from evoem.images.budget import Closing, Costs
+from evoem.images.patch_model import Learner
 
 # Two blocks of ten patches, four of them learnt from.
 COSTS = Costs(step=1.0, patch=0.1, block=2.0, around=(5.0, 7.0, 8.0))

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images import learning, patches
+from evoem.images import patch_model as learning
+from evoem.images import patches
 
 
 def fill(

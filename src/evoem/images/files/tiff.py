@@ -8,8 +8,8 @@ import numpy as np
 import tifffile
 from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, RESUNIT, TiffPage, TiffPageSeries
 
-from evoem.images import pillow
-from evoem.images.picture import (
+from evoem.images.files import pillow
+from evoem.images.files.picture import (
     Picture,
     Pixels,
     damaged,
@@ -34,6 +34,12 @@ COMPRESSIONS = (
 # Their descriptions are free text; those of others tell the layout, which may change here.
 PLAIN_SERIES = ("generic", "uniform")
 IMAGEJ_TYPES = ("uint8", "uint16", "int16", "float32")
+HOLDS = "integers and floats of up to 64 bits"
+
+
+def fits(picture: Picture) -> bool:
+    """Whether a file can hold the picture."""
+    return is_number(picture.pixels.dtype)
 
 
 def read(path: Path) -> Picture:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images.likeness import WIDTHS
+from evoem.images.nonlocal_bayes import WIDTHS
 from evoem.images.patches import Grid
 
 # E-steps for states of patches that were not learnt from, at most, where rows start from their best

@@ -18,10 +18,11 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
 from threadpoolctl import threadpool_limits
 
-from evoem.images import arrays, patches
-from evoem.images.arrays import Canonical
-from evoem.images.learning import Learner
-from evoem.images.presets import PATCHES_PER_LATENT, Settings, fit_to_image, stride_for
+from evoem.images import canonical_arrays as arrays
+from evoem.images import patches
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.patch_model import Learner
+from evoem.images.settings import PATCHES_PER_LATENT, Settings, fit_to_image, stride_for
 from evoem.models.subspace.model import SubspaceModel
 from evoem.models.subspace.start import cluster, nearest
 

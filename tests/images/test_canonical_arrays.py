@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from evoem.images import arrays
+from evoem.images import canonical_arrays as arrays
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 
