@@ -48,7 +48,6 @@ def damaged(size, missing=0.0, seed=0):
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_patches_that_are_like_each_other_are_seen_together(missing, keep_observed, monkeypatch):
     """Three times, each time by what the last look saw, the first time by what was given too."""
-    monkeypatch.setattr(looks, "look_from_afar", lambda *given: 0.0)
     monkeypatch.setattr(likeness, "REACH", 5)
     before, after = [], []
     look_around = looks.look_around
@@ -83,36 +82,6 @@ def test_patches_that_are_like_each_other_are_seen_together(missing, keep_observ
     final = result.offset + result.scale * looked.mean[..., 0]
     expected = np.where(hidden[..., 0] | (not keep_observed), final, image)
     np.testing.assert_allclose(result.image, expected, rtol=1e-5)
-
-
-# ------------------------------------------------------------------------------------ from afar
-
-
-@pytest.mark.parametrize("shape", [(6, 4, 1), (7, 5, 3), (1, 1, 1)])
-def test_an_image_is_halved_by_means_of_two_by_two_pixels(shape):
-    image = np.random.default_rng(0).random(shape)
-    small = looks.halved(image)
-    assert small.shape == (-(-shape[0] // 2), -(-shape[1] // 2), shape[2])
-    for i, j, c in np.ndindex(small.shape):
-        rows = [min(2 * i + k, shape[0] - 1) for k in (0, 1)]
-        columns = [min(2 * j + k, shape[1] - 1) for k in (0, 1)]
-        assert small[i, j, c] == pytest.approx(image[np.ix_(rows, columns, [c])].mean(), rel=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(64, 64, 1), (63, 48, 2), (33, 57, 1)])
-def test_what_is_wider_than_patches_is_seen_from_afar(shape):
-    """A broad error that the given image contradicts shrinks; details stay as they were."""
-    rng = np.random.default_rng(1)
-    row, column, _ = np.mgrid[: shape[0], : shape[1], : shape[2]]
-    clean = np.sin(row / 9) * np.cos(column / 7)
-    detail = 0.2 * ((row + column) % 2)
-    broad = 0.3 * np.sin(row / 15 + column / 12)
-    given = (clean + detail + 0.3 * rng.standard_normal(shape)).astype(np.float32)
-    change = looks.look_from_afar(given, clean + detail + broad, "mean", 0.09, 1)
-    assert change.shape == shape
-    assert np.square(broad + change).mean() < 0.6 * np.square(broad).mean()
-    fine = change - (np.roll(change, 1, 0) + np.roll(change, -1, 0)) / 2
-    assert np.abs(fine[2:-2]).max() < 0.02
 
 
 # ------------------------------------------------------------------------------------- what for

@@ -2,12 +2,10 @@
 
 A patch's states are chosen by its own damaged values. Once patches are merged, the image says more
 about each than these do: patches of it that are like each other are seen together, see
-`evoem.images.nonlocal_bayes`, several times, and at last at half of the image's size too.
+`evoem.images.nonlocal_bayes`, several times.
 """
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter, zoom
 
 from evoem.images import nonlocal_bayes as likeness
 from evoem.images.merging import Estimate, Merged, merge_patches
@@ -17,8 +15,6 @@ from evoem.images.patch_model import Learner
 # Share of the given image in that by which patches are like each other in the first look. It keeps
 # what merging lost. Later on it would but add noise.
 GIVEN_SHARE = 0.2
-# Pixels, of an image of half its size, by which what is seen from afar is smoothed.
-AFAR = 2.0
 
 
 def look_around(learner: Learner, merge: str, merged: Merged, keep_observed: bool) -> Merged:
@@ -41,38 +37,7 @@ def look_around(learner: Learner, merge: str, merged: Merged, keep_observed: boo
         )
         looked = likeness.look(seen, places, merge, noise_variance, learner.n_jobs)
         mean, share = np.where(np.isnan(looked), mean, looked), 0.0
-    if given.observed is None and known.all():
-        mean += look_from_afar(given.values, mean, merge, noise_variance, learner.n_jobs)
     return merged._replace(mean=np.where(known, mean, merged.mean))
-
-
-def halved(image: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Means of two by two pixels; the last ones stand twice where their number is odd."""
-    rows, columns, channels = image.shape
-    even = np.pad(image, [(0, rows % 2), (0, columns % 2), (0, 0)], mode="edge")
-    blocks = even.reshape(even.shape[0] // 2, 2, even.shape[1] // 2, 2, channels)
-    return np.asarray(blocks.mean((1, 3)), np.float32)
-
-
-def look_from_afar(
-    image: NDArray[np.float32],
-    restored: NDArray[np.float64],
-    merge: str,
-    noise_variance: float,
-    n_jobs: int,
-) -> NDArray[np.float64]:
-    """What is to be added to a restored image by what like patches say at half of its size.
-
-    Patches say little about what is wider than they are, and much of the noise is left there.
-    """
-    given, small = halved(image), halved(restored)
-    everything = np.ones(given.shape, np.bool_)
-    places = likeness.looks(given.shape, 1)[0]
-    seen = Seen(given, everything, small, small, everything)
-    change = likeness.look(seen, places, merge, noise_variance / 4, n_jobs) - small
-    smooth = gaussian_filter(change, AFAR, mode="nearest", axes=(0, 1))
-    doubled = zoom(smooth, (2, 2, 1), order=1, mode="nearest", grid_mode=True)
-    return doubled[: restored.shape[0], : restored.shape[1]]
 
 
 def restored(
