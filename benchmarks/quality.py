@@ -47,8 +47,8 @@ from numpy.typing import NDArray
 
 import evoem
 from evoem.images import degrade
+from evoem.images.options import PRESETS
 from evoem.images.quality import psnr, ssim
-from evoem.images.settings import PRESETS
 
 SEED = 1
 # What settings are chosen by is apart from what is reported: other images, other seeds.

@@ -8,13 +8,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from evoem.images.patch_model import Progress
-from evoem.images.restore import Restoration, Shares, restore
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.learning import Progress
+from evoem.images.restore import Restoration, restore_canonical
+from evoem.images.stacks import TimeShares
 from evoem.runtime import interrupts
 
 Show = Callable[[int, Progress], None]
@@ -23,24 +24,21 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 def restore_slices(
-    slices: NDArray[Any],
-    masks: Sequence[NDArray[Any] | None],
-    options: dict[str, Any],
-    *,
-    quiet: bool,
+    slices: Sequence[Canonical], keep_observed: bool, options: dict[str, Any], *, quiet: bool
 ) -> list[Restoration]:
     """Restore each slice on its own; fewer come back if interrupted, but at least one.
 
     The time limit is for all slices. An interrupt that the learning does not turn into a result is
     raised if no slice is done, or if it is the second one.
     """
-    shares = Shares(options.get("time_limit"), len(slices))
+    shares = TimeShares(options["time_limit"], len(slices))
     results: list[Restoration] = []
     with interrupts.noted() as noted, shown(len(slices), quiet) as show:
         try:
-            for number, (one, mask) in enumerate(zip(slices, masks, strict=True)):
-                limited = options | {"time_limit": shares.next()}
-                result = restore(one, mask=mask, callback=partial(show, number), **limited)
+            for number, one in enumerate(slices):
+                callback = None if show is None else partial(show, number)
+                own = options | {"time_limit": shares.next(), "callback": callback}
+                result = restore_canonical(one, keep_observed, own, time.perf_counter())
                 if result.ended == "interrupted" and not len(result.free_energies):
                     raise KeyboardInterrupt  # nothing was learnt
                 results.append(result)
@@ -53,10 +51,10 @@ def restore_slices(
 
 
 @contextmanager
-def shown(n_slices: int, quiet: bool) -> Iterator[Show]:
+def shown(n_slices: int, quiet: bool) -> Iterator[Show | None]:
     """Show progress on standard error: a live line on a terminal, else a line now and then."""
     if quiet:
-        yield lambda number, progress: None
+        yield None
     elif sys.stderr.isatty():
         console = Console(stderr=True)
         with Live(Text("starting"), console=console, auto_refresh=False, transient=True) as live:

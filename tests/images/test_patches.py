@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evoem.images.patches import Canvas, cut, grid, window
+from evoem.images.patches import Canvas, cut, regular_grid, window
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -80,7 +80,7 @@ def slow_mean(layout, numbers, patches, weights):
 @example(((1, 1, 1), 8, 8))
 def test_patches_are_cut_as_in_a_loop_over_pixels(layout):
     image = random_image(layout[0])
-    places = grid(*layout)
+    places = regular_grid(*layout)
     expected = slow_cut(image, layout)
     assert (places.n_patches, places.n_pixels) == expected.shape
     np.testing.assert_array_equal(cut(image, places), expected)
@@ -90,7 +90,7 @@ def test_patches_are_cut_as_in_a_loop_over_pixels(layout):
 @given(layouts(), st.data())
 def test_chosen_patches_are_those_of_all(layout, data):
     image = random_image(layout[0])
-    places = grid(*layout)
+    places = regular_grid(*layout)
     everything = cut(image, places)
     numbers = np.array(data.draw(st.lists(st.integers(0, places.n_patches - 1))), np.int32)
     np.testing.assert_array_equal(cut(image, places, numbers), everything[numbers])
@@ -101,7 +101,7 @@ def test_chosen_patches_are_those_of_all(layout, data):
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.float32])
 def test_patches_have_the_type_of_the_image_whatever_its_layout(dtype):
     image = random_image((9, 7, 3)).astype(dtype)
-    places = grid(image.shape, 4, 2)
+    places = regular_grid(image.shape, 4, 2)
     patches = cut(np.asfortranarray(image), places)
     assert patches.dtype == dtype
     np.testing.assert_array_equal(patches, slow_cut(image, (image.shape, 4, 2)))
@@ -110,7 +110,7 @@ def test_patches_have_the_type_of_the_image_whatever_its_layout(dtype):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_cutting_some_patches_takes_the_memory_of_those(order):
     image = np.asarray(random_image((150, 150, 3)), order=order)
-    places = grid(image.shape, 10)
+    places = regular_grid(image.shape, 10)
     numbers = np.random.default_rng(0).permutation(places.n_patches)[:5000]
     tracemalloc.start()
     patches = cut(image, places, numbers)
@@ -120,11 +120,11 @@ def test_cutting_some_patches_takes_the_memory_of_those(order):
 
 
 def test_without_a_stride_there_is_a_patch_at_every_place():
-    assert grid((20, 30, 1), 7).n_patches == 14 * 24
+    assert regular_grid((20, 30, 1), 7).n_patches == 14 * 24
 
 
 def test_a_stride_is_kept_and_the_last_place_added():
-    places = grid((12, 11, 1), 4, 3)
+    places = regular_grid((12, 11, 1), 4, 3)
     assert places.tops.tolist() == [0, 3, 6, 8]
     assert places.lefts.tolist() == [0, 3, 6, 7]
 
@@ -138,7 +138,7 @@ def test_patches_beyond_the_edges_are_those_of_an_image_in_a_frame(layout, beyon
     """The frame is as wide as whole strides that fit into a share of a patch; zeros lie there."""
     shape, patch_size, stride = layout
     image = random_image(shape)
-    places = grid(*layout, beyond)
+    places = regular_grid(*layout, beyond)
     size = min(patch_size, *shape[:2])
     margin = max(m for m in range(size + 1) if m <= beyond * size and m % stride == 0)
     framed = np.zeros((shape[0] + 2 * margin, shape[1] + 2 * margin, shape[2]))
@@ -158,8 +158,8 @@ def test_patches_beyond_the_edges_are_those_of_an_image_in_a_frame(layout, beyon
 @pytest.mark.parametrize("length", [8, 9])
 def test_beyond_the_edges_every_pixel_is_in_as_many_patches(length):
     """But for those at an edge, which are in one less of four along that direction."""
-    canvas = Canvas(grid((length, length, 1), 4, beyond=0.5))
-    canvas.add(None, np.ones((canvas.places.n_patches, 16)), np.ones(16))
+    canvas = Canvas(regular_grid((length, length, 1), 4, beyond=0.5))
+    canvas.add(None, np.ones((canvas.grid.n_patches, 16)), np.ones(16))
     along = np.array([3] + [4] * (length - 2) + [3])
     np.testing.assert_array_equal(canvas.weight[..., 0], np.outer(along, along))
 
@@ -170,7 +170,7 @@ def test_beyond_the_edges_every_pixel_is_in_as_many_patches(length):
 @example(((19, 1, 1), 2, 2), False, 0)
 def test_merging_undoes_cutting_for_any_weights(layout, one_for_all, seed):
     image = random_image(layout[0], seed)
-    places = grid(*layout)
+    places = regular_grid(*layout)
     patches = cut(image, places)
     shape = patches.shape[1:] if one_for_all else patches.shape
     weights = np.random.default_rng(seed).uniform(1e-3, 1e3, shape)
@@ -181,7 +181,7 @@ def test_merging_undoes_cutting_for_any_weights(layout, one_for_all, seed):
 @given(layouts(), st.booleans(), st.integers(0, 1000))
 def test_patches_that_disagree_are_averaged_as_in_a_loop(layout, one_for_all, seed):
     rng = np.random.default_rng(seed)
-    places = grid(*layout)
+    places = regular_grid(*layout)
     patches = rng.normal(size=(places.n_patches, places.n_pixels))
     weights = rng.uniform(0.1, 3, patches.shape[1:] if one_for_all else patches.shape)
     expected = slow_mean(
@@ -195,7 +195,7 @@ def test_patches_that_disagree_are_averaged_as_in_a_loop(layout, one_for_all, se
 def test_groups_of_any_size_and_order_merge_alike(layout, data):
     seed = data.draw(st.integers(0, 1000))
     rng = np.random.default_rng(seed)
-    places = grid(*layout)
+    places = regular_grid(*layout)
     patches = rng.normal(size=(places.n_patches, places.n_pixels))
     weights = rng.uniform(0.1, 3, patches.shape)
     order = rng.permutation(places.n_patches)
@@ -211,7 +211,7 @@ def test_groups_of_any_size_and_order_merge_alike(layout, data):
 @repeatable
 @given(layouts(), st.data())
 def test_pixels_without_a_patch_are_nan_and_a_patch_may_come_twice(layout, data):
-    places = grid(*layout)
+    places = regular_grid(*layout)
     numbers = data.draw(st.lists(st.integers(0, places.n_patches - 1), max_size=5))
     rng = np.random.default_rng(len(numbers))
     patches = rng.normal(size=(len(numbers), places.n_pixels))
@@ -224,7 +224,7 @@ def test_pixels_without_a_patch_are_nan_and_a_patch_may_come_twice(layout, data)
 
 def test_a_slice_of_patches_is_added_to_its_places():
     layout = ((9, 8, 2), 4, 2)
-    places = grid(*layout)
+    places = regular_grid(*layout)
     patches = cut(random_image(layout[0]), places, slice(None, None, -3))
     canvas = Canvas(places)
     canvas.add(slice(None, None, -3), patches, np.ones(places.n_pixels))
@@ -236,7 +236,7 @@ def test_a_slice_of_patches_is_added_to_its_places():
 def test_sums_of_single_precision_patches_are_in_double_precision():
     # 400 patches of 1e6 + 1/16 on a pixel: single precision resolves sums of 4e8 to 32.
     value = np.float32(1e6 + 1 / 16)
-    places = grid((39, 39, 1), 20)
+    places = regular_grid((39, 39, 1), 20)
     patches = np.full((places.n_patches, places.n_pixels), value)
     weights = np.full(patches.shape, 1 / 3, np.float32)
     image = merge(patches, places, weights)
@@ -246,7 +246,7 @@ def test_sums_of_single_precision_patches_are_in_double_precision():
 
 def test_patches_in_any_memory_layout_are_merged_alike():
     rng = np.random.default_rng(0)
-    places = grid((9, 8, 3), 4)
+    places = regular_grid((9, 8, 3), 4)
     patches = rng.normal(size=(places.n_patches, places.n_pixels))
     weights = rng.uniform(0.1, 3, patches.shape)
     turned = merge(np.asfortranarray(patches), places, np.asfortranarray(weights))
@@ -256,7 +256,7 @@ def test_patches_in_any_memory_layout_are_merged_alike():
 @repeatable
 @given(layouts())
 def test_spreading_ones_counts_the_patches_over_a_pixel_which_are_never_none(layout):
-    places = grid(*layout)
+    places = regular_grid(*layout)
     counts = np.zeros(layout[0])
     for patch in slow_places(*layout):
         for place in patch:
@@ -282,7 +282,7 @@ def test_a_centre_window_is_a_gaussian_of_a_third_of_the_patch(height, width, ch
 
 
 def test_a_mean_window_gives_the_plain_mean():
-    places = grid((8, 9, 2), 4)
+    places = regular_grid((8, 9, 2), 4)
     patches = np.random.default_rng(0).normal(size=(places.n_patches, places.n_pixels))
     weights = window(places.patch, "mean", 2)
     np.testing.assert_array_equal(weights, np.ones(places.n_pixels))
@@ -303,7 +303,7 @@ def test_a_mean_window_gives_the_plain_mean():
 )
 def test_grids_that_cannot_be_are_refused(arguments, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011
-        grid(*arguments)
+        regular_grid(*arguments)
     assert str(error.value) == message
 
 
@@ -312,7 +312,7 @@ def test_grids_that_cannot_be_are_refused(arguments, message):
 )
 def test_numbers_of_no_patch_are_refused(numbers, got):
     image = random_image((5, 5, 1))
-    places = grid(image.shape, 3)
+    places = regular_grid(image.shape, 3)
     for use in (
         lambda: cut(image, places, np.array(numbers)),
         lambda: Canvas(places).add(np.array(numbers), np.ones((len(numbers), 9)), np.ones(9)),
@@ -323,7 +323,7 @@ def test_numbers_of_no_patch_are_refused(numbers, got):
 
 
 def test_arrays_of_another_shape_are_refused():
-    places = grid((5, 5, 1), 3)
+    places = regular_grid((5, 5, 1), 3)
     with pytest.raises(ValueError, match=r"image must have the shape \(5, 5, 1\); got \(5, 5\)\."):
         cut(np.ones((5, 5)), places)
     with pytest.raises(ValueError, match=r"patches must have the shape \(9, 9\); got \(8, 9\)\."):

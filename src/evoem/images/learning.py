@@ -1,120 +1,257 @@
-"""One run over an image: from a plan, by way of a sketch, to what was learnt and restored."""
+"""Learn a model of an image's patches in a limited time, and tell how it goes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images import canonical_arrays as arrays
-from evoem.images import coarse_start as sketch
-from evoem.images import large_holes as holes
-from evoem.images import looks, patches
+from evoem import em
+from evoem.images import budget, canonical_arrays, coarse_start, patches
+from evoem.images.budget import Clock, Finish, Forecast
 from evoem.images.canonical_arrays import Canonical
-from evoem.images.patch_model import Clock, Learner, Learnt, Progress, evolution_of, room_for
-from evoem.images.settings import Settings
+from evoem.images.image_models import IMAGE_MODELS
+from evoem.images.patch_model import Learnt, PatchModel, PatchSource, Search, points_for
+from evoem.images.patches import Grid
+from evoem.images.plan import Plan, best_finish, evolution_of
+from evoem.images.reconstruction import whole_image
+from evoem.images.settings import Settings, stride_for
+from evoem.runtime import interrupts
 
-Callback = Callable[[Progress], Any] | None
+# Iterations whose time is that of those to come.
+RECENT = 5
 
 
-class Plan(NamedTuple):
-    """How an image is learnt and restored, see `restore`."""
+class Progress(NamedTuple):
+    """What is known after an iteration."""
 
-    preset: str
-    model: str
-    settings: Settings
-    stride: int
-    places: patches.Grid
-    merge: str
+    iteration: int
+    max_iter: int
+    free_energy: float  # the bound per patch
+    noise_level: float  # standard deviation of the noise, in the image's units
+    active: float  # latents per patch
+    states_replaced: int
+    patches_per_second: float
+    seconds: float  # since the start
+    seconds_left: float  # at most
+    params: Any
+    stage: str  # "selecting", "coarse start" or "learning"
+    restored: Callable[[], NDArray[Any]]  # the image as it would be returned now; takes a while
+
+
+Callback = Callable[[Progress], Any]
+# Given the model after an iteration, whether to give it up.
+Judge = Callable[[PatchModel], bool]
+
+
+class Fit(NamedTuple):
+    """A model that has learnt, and how its image is to be finished."""
+
+    kind: str  # of the model
+    model: PatchModel
+    finish: Finish
+    ended: str  # as in `Restoration`, or "given up"
+    coarse: bool = False  # whether it is the small one
+
+
+class Stage(NamedTuple):
+    """A part of a run, in which one model learns."""
+
+    name: str
+    kind: str
+    max_iter: int
     tol: float
-    seed: int
-    keep_observed: bool
-    n_jobs: int
-    memory: int
+    finish: Finish  # the best there is
+    clock: Clock
+    callback: Callback | None
+    judge: Judge | None
+    preview: Callable[[PatchModel], NDArray[Any]]  # the image that would be returned now
+
+    def learn(self, model: PatchModel, params: Any) -> Fit:
+        """Iterate, from these parameters if any are given."""
+        model.start(params)
+        watched = self.callback is not None or self.clock.limit is not None
+        forecast, allowed, ended = None, self.clock.left(), "max_iter"
+        try:
+            with interrupts.raised():
+                for _ in range(self.max_iter):
+                    model.iterate()
+                    if watched and len(model.infos).bit_count() == 1:  # it takes a while
+                        forecast = budget.forecast(model, self.finish.nonlocal_passes)
+                    reason = self._reason_to_stop(model, forecast, allowed)
+                    if reason is not None:
+                        ended = reason
+                        break
+        except KeyboardInterrupt:
+            ended = "interrupted"
+        finish = self.finish
+        if ended == "interrupted":
+            finish = finish.hurried
+        elif self.clock.limit is not None and forecast is not None:
+            finish = forecast.best_within(finish, self.clock.left())
+        return Fit(self.kind, model, finish, ended)
+
+    def _reason_to_stop(
+        self, model: PatchModel, forecast: Forecast | None, allowed: float
+    ) -> str | None:
+        """Why this was the last iteration, if it was."""
+        given_up = self.judge is not None and self.judge(model)
+        if self.callback is not None and forecast is not None:
+            answer = self.callback(self._progress(model, forecast))
+            if em.says_stop(answer):
+                return "callback"
+        if given_up:
+            return "given up"
+        interrupts.check()
+        if em.Convergence(self.tol)([info.free_energy for info in model.infos]):
+            return "converged"
+        if self.clock.limit is not None and forecast is not None:
+            reserved = forecast.reserved(self.finish, allowed)
+            if self.clock.left() < model.infos[-1].seconds + reserved:
+                return "time_limit"
+        return None
+
+    def _progress(self, model: PatchModel, forecast: Forecast) -> Progress:
+        """Where the run stands."""
+        info, recent = model.infos[-1], [entry.seconds for entry in model.infos[-RECENT:]]
+        left = (self.max_iter - len(model.infos)) * sum(recent) / len(recent)
+        left += forecast.seconds(self.finish)
+        return Progress(
+            iteration=info.iteration,
+            max_iter=self.max_iter,
+            free_energy=info.free_energy,
+            noise_level=model.source.canonical.scale * model.noise_level,
+            active=float(model.params.activation_probs.sum()),
+            states_replaced=info.states_replaced,
+            patches_per_second=len(model.patches.X) / info.seconds,
+            seconds=self.clock.seconds,
+            seconds_left=min(left, max(self.clock.left(), 0.0)),
+            params=model.params,
+            stage=self.name,
+            restored=lambda: self.preview(model),
+        )
 
 
-def check(canonical: Canonical, plan: Plan) -> None:
-    """Refuse a plan that cannot be carried out."""
-    evolution_of(plan.settings)
-    room_for(canonical, plan.places, plan.settings, plan.memory)
+def learn(
+    canonical: Canonical,
+    plan: Plan,
+    clock: Clock,
+    callback: Callback | None,
+    judge: Judge | None = None,
+) -> Fit:
+    """Learn a model of an image's patches, after a small one if the plan starts from its image."""
+    from_coarse = plan.settings["start"] == "coarse"
+    if from_coarse:
+        canonical = canonical_arrays.centred(canonical)
+    kind = IMAGE_MODELS[plan.model]
+    model = new_model(canonical, plan.grid, plan.model, plan.settings, plan)
+    best = best_finish(kind, plan.grid, plan.settings["nonlocal_passes"])
+
+    def preview(current: PatchModel) -> NDArray[Any]:
+        fit = Fit(plan.model, current, best, "")
+        if current is not model:
+            finish = best_finish(IMAGE_MODELS[kind.coarse], current.source.grid, 0)
+            fit = over_all(Fit(kind.coarse, current, finish, ""), canonical, plan)
+        mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
+        return canonical_arrays.write(canonical, mean, plan.keep_observed)
+
+    params = None
+    if from_coarse:
+        window = coarse_start.most_varied_window(canonical)
+        settings = coarse_start.settings_of(window)
+        grid = patches.regular_grid(window.values.shape, settings["patch_size"])
+        small = new_model(window, grid, kind.coarse, settings, plan)
+        stage = Stage(
+            name="coarse start",
+            kind=kind.coarse,
+            max_iter=settings["max_iter"],
+            tol=0.0,
+            finish=best_finish(IMAGE_MODELS[kind.coarse], grid, 0),
+            clock=clock.part(coarse_start.TIME_SHARE),
+            callback=callback,
+            judge=None,
+            preview=preview,
+        )
+        first = stage.learn(small, coarse_start.from_damaged(small))._replace(coarse=True)
+        if first.ended in ("callback", "interrupted"):
+            return over_all(first, canonical, plan)
+        keep = plan.keep_observed and canonical.observed_as_given is not None
+        params = kind.start(model, coarse_start.coarse_image(small, keep))
+    stage = Stage(
+        name="learning",
+        kind=plan.model,
+        max_iter=plan.settings["max_iter"],
+        tol=plan.tol,
+        finish=best,
+        clock=clock,
+        callback=callback,
+        judge=judge,
+        preview=preview,
+    )
+    fit = stage.learn(model, params)
+    if from_coarse and fit.ended == "interrupted" and not model.infos:
+        return over_all(first._replace(ended="interrupted"), canonical, plan)
+    return fit
 
 
-class Run:
-    """A plan that is carried out, whose learner is there once it learns."""
+def new_model(
+    canonical: Canonical,
+    grid: Grid,
+    kind: str,
+    settings: Settings,
+    plan: Plan,
+    learnt: Learnt | None = None,
+) -> PatchModel:
+    """A model for an image, to learn from as many patches as there is memory for.
 
-    def __init__(self, canonical: Canonical, plan: Plan) -> None:
-        self.plan = plan
-        self.from_sketch = plan.settings.start == "sketch"
-        self.canonical = arrays.centred(canonical) if self.from_sketch else canonical
+    One that adopts what was learnt elsewhere has a few.
+    """
+    room = budget.enough_in_memory(canonical, grid, settings, plan.memory)
+    most = settings["n_learnt"] if learnt is None else settings["n_latents"]
+    # In random order, so that mini-batches are alike.
+    numbers = np.random.default_rng(plan.seed).permutation(grid.n_patches)
+    numbers = numbers[: min(room, most)]
+    points = None
+    if IMAGE_MODELS[kind].spatial_prior:
+        if learnt is None:
+            points = points_for(grid, settings["patch_size"], len(numbers))
+        else:
+            points = learnt.params.field.shape[:2]
+    search = Search(
+        n_latents=settings["n_latents"],
+        n_states=settings["n_states"],
+        evolution=evolution_of(settings),
+        n_parts=settings["n_parts"],
+        seed=plan.seed,
+        n_jobs=plan.n_jobs,
+    )
+    model = IMAGE_MODELS[kind].make(settings, canonical)
+    return PatchModel(model, PatchSource(canonical, grid, points), numbers, search)
 
-    def learn(self, clock: Clock, callback: Callback) -> str:
-        """Make a sketch, if that is the start, and learn; why it ended."""
-        plan, params = self.plan, None
-        self.learner = self._new_learner()
-        if self.from_sketch:
-            model = "es3c" if plan.model == "subspaces" else plan.model
-            small = sketch.small_learner(self.canonical, model, plan.seed, plan.n_jobs, plan.memory)
-            first = sketch.parameters_from_damaged(small)
-            time = clock.part(sketch.TIME_SHARE)
-            ended = small.learn(time, 0.0, callback, self.preview, first)
-            if ended in ("callback", "interrupted"):
-                self.learner = sketch.over_all(small, self.learner)
-                return ended
-            keep = plan.keep_observed and self.canonical.observed_as_given is not None
-            params = sketch.parameters_from_sketch(self.learner, small, keep)
-        ended = self.learner.learn(clock, plan.tol, callback, self.preview, params)
-        if self.from_sketch and ended == "interrupted" and not self.learner.infos:
-            self.learner = sketch.over_all(small, self.learner)
-        return ended
 
-    def adopt(self, learnt: Learnt, interrupted: bool) -> None:
-        """Take what another run of this plan learnt instead of learning."""
-        self.learner = self._new_learner(most=self.plan.settings.n_latents)
-        self.learner.adopt(learnt, interrupted)
+def adopted(canonical: Canonical, plan: Plan, learnt: Learnt, ended: str) -> Fit:
+    """What another run of the plan learnt, for this image."""
+    if plan.settings["start"] == "coarse":
+        canonical = canonical_arrays.centred(canonical)
+    finish = best_finish(IMAGE_MODELS[plan.model], plan.grid, plan.settings["nonlocal_passes"])
+    if ended == "interrupted":
+        finish = finish.hurried
+    model = new_model(canonical, plan.grid, plan.model, plan.settings, plan, learnt)
+    model.adopt(learnt, finish.search_steps)
+    return Fit(plan.model, model, finish, ended)
 
-    def _new_learner(self, most: int | None = None) -> Learner:
-        plan = self.plan
-        return Learner(
-            self.canonical, plan.places, plan.settings, plan.model, plan.seed, plan.n_jobs,
-            plan.memory, most=most,
-        )  # fmt: skip
 
-    def complete(
-        self, learner: Learner
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Mean and standard deviation of each value, and whether any patch saw something near."""
-        mean, std, near = looks.restored(learner, self.plan.merge, self.plan.keep_observed)
-        return mean if near.all() else holes.fill(learner, mean, near), std, near
-
-    def preview(self, current: Learner) -> NDArray[Any]:
-        """The image as the learner in use would restore it now."""
-        mean, _, _ = self.complete(sketch.over_all(current, self.learner))
-        return self.image(mean)
-
-    def image(self, mean: NDArray[np.float64]) -> NDArray[Any]:
-        """What is returned of a restored image."""
-        return arrays.write(self.canonical, mean, self.plan.keep_observed)
-
-    def std(self, std: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What is returned of its standard deviations."""
-        if self.plan.keep_observed:
-            observed = self.canonical.observed_as_given
-            std = np.where(True if observed is None else observed, 0.0, std)
-        return arrays.layout(self.canonical, self.canonical.scale * std)
-
-    def notes(self, near: NDArray[np.bool_]) -> Iterator[str]:
-        """What the reader of the result should know."""
-        learner = self.learner
-        if learner.stage == "sketch":
-            yield "The run ended before more than a sketch had been learnt."
-        if not near.all():
-            yield (
-                f"{np.count_nonzero(~near)} values lie in holes larger than a patch, "
-                f"{learner.settings.patch_size} pixels wide: they are a guess from their "
-                "surroundings."
-            )
-        if learner.n_learnt < learner.places.n_patches:
-            yield (
-                f"The model learnt from {learner.n_learnt} of {learner.places.n_patches} patches, "
-                "chosen at random."
-            )
+def over_all(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
+    """What the small model learnt, perhaps from a part of the image, for all of it."""
+    shape, grid, model = canonical.values.shape, small.model.source.grid, small.model
+    finish = small.finish
+    if grid.shape != shape:
+        settings = coarse_start.settings_of(small.model.source.canonical)
+        patch_size = settings["patch_size"]
+        grid = patches.regular_grid(shape, patch_size, stride_for(shape, patch_size))
+        model = new_model(canonical, grid, small.kind, settings, plan, small.model.learnt)
+        model.adopt(small.model.learnt, finish.search_steps)
+    passes = best_finish(IMAGE_MODELS[small.kind], grid, plan.settings["nonlocal_passes"])
+    return small._replace(
+        model=model, finish=finish._replace(nonlocal_passes=passes.nonlocal_passes)
+    )

@@ -1,12 +1,12 @@
-"""Look around: what patches of a restored image say that are like each other.
+"""Nonlocal Bayes: similar patches of a restored image say more about each other than a dictionary.
 
-A dictionary has what is common all over an image. Around a place there is more to know: an edge of
+A dictionary has what is common all over an image. Around a patch there is more to know: an edge of
 just this bend, a texture of just this width. So the patches of the restored image around it that
-are most like the one there get a Gaussian of their own, with their mean and covariance, and what
-was observed of each of them is then seen in its light (Lebrun, Buades and Morel, "A nonlocal
-Bayesian image denoising algorithm", 2013, who had no dictionary).
+are most similar to it get a Gaussian of their own, with their mean and covariance, and given that
+Gaussian each of them is estimated anew from what was observed of it (Lebrun, Buades and Morel, "A
+nonlocal Bayesian image denoising algorithm", 2013, who had no dictionary).
 
-With K like patches x_k, of mean m, and Z = (x_k - m) / √K, row by row,
+With K similar patches x_k, of mean m, and Z = (x_k - m) / √K, row by row,
 
     x = m + Zᵀ z + e,    z ~ N(0, 1),    e ~ N(0, ε 1),    y = x + noise of variance σ²,
 
@@ -24,68 +24,125 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from evoem.images import patches
-from evoem.images.merging import UNSEEN, weighing
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.merging import UNSEEN, Merged, weighting
+from evoem.images.patches import Grid
 from evoem.runtime.compile import inlined, kernel
 from evoem.runtime.threads import in_threads, split
 
-# Widths of the patches of each look in turn, of a grey image: first much is seen of each, which
+# Widths of the patches of each pass in turn, of a grey image: first much is seen of each, which
 # averages most, then details are, and then both.
 WIDTHS = (12, 6, 8)
-# Patches that are seen together: more where something is missing, of which each says less. And how
+# Patches that share a Gaussian: more where something is missing, of which each says less. And how
 # far from the first of them they may lie, in pixels.
-LIKE = 24
-LIKE_INCOMPLETE = 32
-REACH = 24
-# ε, what like patches do not have in common, in products of the standard deviations of image and
+N_SIMILAR = 24
+N_SIMILAR_INCOMPLETE = 32
+SEARCH_RADIUS = 24
+# ε, what similar patches do not have in common, in products of the standard deviations of image and
 # noise: it grows with the contrast, and restored patches have lost more of it in more noise.
-UNLIKE = 0.007
-# Rows of places that a thread looks at before what it saw is added up.
+RESIDUAL = 0.007
+# Share of the given image in the guide of the first pass. It keeps what merging lost. Later on it
+# would but add noise.
+GIVEN_SHARE = 0.2
+# Rows of the grid that a thread works on before its sums are added up.
 ROWS_AT_ONCE = 4
 
 
-class Seen(NamedTuple):
-    """Images of the same shape, (rows, columns, channels)."""
+class Images(NamedTuple):
+    """Images of the same shape, (rows, columns, channels), or flat, (rows, columns × channels)."""
 
     given: NDArray[np.float32]
     observed: NDArray[np.bool_]  # of what was given
     restored: NDArray[np.float32]
-    compared: NDArray[np.float32]  # by this one patches are like each other
+    guide: NDArray[np.float32]  # by this one patches are similar
     known: NDArray[np.bool_]  # of what was restored
 
 
-def looks(shape: tuple[int, int, int], n_looks: int) -> list[patches.Grid]:
-    """Places around which like patches are looked for, in the last so many looks at an image.
+class PatchShape(NamedTuple):
+    """That of a patch, and how many start in a row of the image."""
 
-    Patches of colour are smaller, for about as many values. They overlap by half: what each place
-    says is about many patches.
+    height: int
+    width: int
+    channels: int
+    n_lefts: int
+
+
+class Noise(NamedTuple):
+    """Variances of what a Gaussian of similar patches does not explain."""
+
+    variance: float  # σ²
+    residual: float  # ε
+
+
+class Sums(NamedTuple):
+    """Weighted sums of estimated patches, from a row of the image on."""
+
+    total: NDArray[np.float64]  # (rows, columns × channels)
+    weight: NDArray[np.float64]
+    first_row: int
+
+
+class Scratch(NamedTuple):
+    """Arrays to work in, for K similar patches of D values."""
+
+    Z: NDArray[np.float64]  # (K, D)
+    U: NDArray[np.float64]  # (K, D): of complete patches, which may be all
+    U_incomplete: NDArray[np.float64]
+    covariance: NDArray[np.float64]  # (D, D)
+    y: NDArray[np.float64]  # (D,), as all that follow
+    seen: NDArray[np.float64]
+    centre: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    variance_incomplete: NDArray[np.float64]
+
+
+def scratch(n_similar: int, n_pixels: int) -> Scratch:
+    """Arrays for groups of patches."""
+    group, pixels = (n_similar, n_pixels), n_pixels
+    shapes = (group, group, group, (pixels, pixels), *[pixels] * 6)
+    return Scratch._make(np.empty(shape) for shape in shapes)
+
+
+def possible(grid: Grid) -> bool:
+    """Whether restored patches overlap by half: one that lies alone would but confirm itself."""
+    return 2 * grid.widest_step <= min(grid.patch)
+
+
+def pass_grids(shape: tuple[int, int, int], n_passes: int) -> list[Grid]:
+    """Patches whose similar ones are looked for, in the last so many passes over an image.
+
+    Patches of colour are smaller, for about as many values. They overlap by half: each stands for
+    many that are similar.
     """
-    last = WIDTHS[len(WIDTHS) - n_looks :]
+    last = WIDTHS[len(WIDTHS) - n_passes :]
     widths = [max(round(width / math.sqrt(shape[2])), 1) for width in last]
-    return [patches.grid(shape, width, max(width // 2, 1)) for width in widths]
+    return [patches.regular_grid(shape, width, max(width // 2, 1)) for width in widths]
 
 
-def offsets(reach: int) -> NDArray[np.int64]:
-    """Ways from a place to those around it, the shortest first: fewer are then found in vain."""
-    steps = np.arange(-reach, reach + 1)
-    ways = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
-    return ways[np.argsort((ways**2).sum(1), kind="stable")]
+def offsets_within(radius: int) -> NDArray[np.int64]:
+    """From a patch to those around it, the shortest first: fewer are then found in vain."""
+    steps = np.arange(-radius, radius + 1)
+    offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    return offsets[np.argsort((offsets**2).sum(1), kind="stable")]
 
 
 @kernel
-def find_like(image, usable, top, height, width, channels, ways, lefts, found, counts):
-    """For each of some left columns, the patches around the one there, those most like it first.
+def find_similar(guide, usable, top, shape, offsets, lefts, found, counts):
+    """For each of some left columns, patches around the one there, those most similar first.
 
-    `image` (rows, columns × channels); `usable` are places of patches that are known; `found`
-    (len(lefts), n_like) gets their numbers, row by row of places.
+    `guide` is flat; `usable` says of which patches, by top row and left column, all is known;
+    `found` (len(lefts), n_similar) gets their numbers, row by row.
     """
+    height, width, channels, _ = shape
     n_tops, n_lefts = usable.shape
-    n_like = found.shape[1]
-    squares = np.empty(image.shape[1], image.dtype)
-    sums = np.empty(n_lefts, image.dtype)
-    distances = np.full(found.shape, np.inf, image.dtype)
+    n_similar = found.shape[1]
+    squares = np.empty(guide.shape[1], guide.dtype)
+    sums = np.empty(n_lefts, guide.dtype)
+    distances = np.full(found.shape, np.inf, guide.dtype)
     counts[:] = 0
-    for way in range(len(ways)):
-        other, aside = top + ways[way, 0], ways[way, 1]
+    for offset in range(len(offsets)):
+        other, aside = top + offsets[offset, 0], offsets[offset, 1]
         first, last = max(0, -aside), min(n_lefts, n_lefts - aside)
         if other < 0 or other >= n_tops or last <= first:
             continue
@@ -93,8 +150,8 @@ def find_like(image, usable, top, height, width, channels, ways, lefts, found, c
         begin, length = first * channels, (last - first + width - 1) * channels
         squares[:length] = 0.0
         for u in range(height):
-            here = image[top + u, begin:]
-            there = image[other + u, begin + aside * channels :]
+            here = guide[top + u, begin:]
+            there = guide[other + u, begin + aside * channels :]
             for x in range(length):
                 difference = here[x] - there[x]
                 squares[x] += difference * difference
@@ -107,39 +164,39 @@ def find_like(image, usable, top, height, width, channels, ways, lefts, found, c
             if x < first or x >= last:
                 continue
             distance = sums[x]
-            if distance < distances[n, n_like - 1] and usable[other, x + aside]:
-                place = min(counts[n], n_like - 1)
-                while place > 0 and distances[n, place - 1] > distance:
-                    distances[n, place] = distances[n, place - 1]
-                    found[n, place] = found[n, place - 1]
-                    place -= 1
-                distances[n, place] = distance
-                found[n, place] = other * n_lefts + x + aside
-                counts[n] = min(counts[n] + 1, n_like)
+            if distance < distances[n, n_similar - 1] and usable[other, x + aside]:
+                rank = min(counts[n], n_similar - 1)
+                while rank > 0 and distances[n, rank - 1] > distance:
+                    distances[n, rank] = distances[n, rank - 1]
+                    found[n, rank] = found[n, rank - 1]
+                    rank -= 1
+                distances[n, rank] = distance
+                found[n, rank] = other * n_lefts + x + aside
+                counts[n] = min(counts[n] + 1, n_similar)
 
 
 @kernel
-def centre(like, mean):
+def centre_patches(group, mean):
     """Patches become Z, in place."""
-    K, D = like.shape
+    K, D = group.shape
     mean[:] = 0.0
     for k in range(K):
         for d in range(D):
-            mean[d] += like[k, d]
+            mean[d] += group[k, d]
     for d in range(D):
         mean[d] /= K
     scale = 1.0 / np.sqrt(K)
     for k in range(K):
         for d in range(D):
-            like[k, d] = (like[k, d] - mean[d]) * scale
+            group[k, d] = (group[k, d] - mean[d]) * scale
 
 
 @kernel
-def factorise(Z, seen, noise_variance, unlike, U, variance):
+def cholesky_whiten(Z, seen, noise, U, variance):
     """U = L⁻¹ Z, where A = L Lᵀ over what was seen, and the variance of a patch seen so."""
     K, D = Z.shape
-    total = noise_variance + unlike
-    left = noise_variance / total
+    total = noise.variance + noise.residual
+    left = noise.variance / total
     L = np.empty((K, K))
     variance[:] = 0.0
     for k in range(K):
@@ -166,32 +223,32 @@ def factorise(Z, seen, noise_variance, unlike, U, variance):
             variance[d] += U[k, d] * U[k, d]
     for d in range(D):
         if seen[d]:
-            variance[d] = left * left * total * variance[d] + unlike * left
+            variance[d] = left * left * total * variance[d] + noise.residual * left
         else:
-            variance[d] = total * variance[d] + unlike
+            variance[d] = total * variance[d] + noise.residual
 
 
 @kernel
-def condition(y, seen, middle, U, noise_variance, unlike, mean):
-    """Mean of a patch given what was observed of it, and the mean and U of those like it."""
+def posterior_mean(y, seen, centre, U, noise, mean):
+    """Mean of a patch given what was observed of it, and the mean and U of those similar to it."""
     K, D = U.shape
     rest = np.empty(D)
     for d in range(D):
-        rest[d] = (y[d] - middle[d]) * seen[d]
-        mean[d] = middle[d]
+        rest[d] = (y[d] - centre[d]) * seen[d]
+        mean[d] = centre[d]
     for k in range(K):
         amount = 0.0
         for d in range(D):
             amount += U[k, d] * rest[d]
         for d in range(D):
             mean[d] += U[k, d] * amount
-    kept = unlike / (noise_variance + unlike)
+    kept = noise.residual / (noise.variance + noise.residual)
     for d in range(D):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
 
 
 @inlined
-def solve_positive(A, n, x):
+def cholesky_solve(A, n, x):
     """A⁻¹ x over x, of which there are n; of A the lower triangle is used, and overwritten."""
     for i in range(n):
         pivot, own = A[i, i], x[i]
@@ -224,36 +281,36 @@ def covariance_of(Z, covariance):
 
 
 @kernel
-def condition_on_part(y, seen, middle, Z, covariance, noise_variance, unlike, mean):
+def posterior_mean_of_incomplete(y, seen, centre, Z, covariance, noise, mean):
     """The same mean where something is missing, for which a factor serves no other patch.
 
-    `covariance` is Zᵀ Z, needed if fewer values were seen than there are like patches.
+    `covariance` is Zᵀ Z, needed if fewer values were seen than there are similar patches.
     """
     K, D = Z.shape
-    total = noise_variance + unlike
-    places, rest = np.empty(D, np.int64), np.empty(D)
+    total = noise.variance + noise.residual
+    numbers, rest = np.empty(D, np.int64), np.empty(D)
     n_seen = 0
     for d in range(D):
-        mean[d] = middle[d]
+        mean[d] = centre[d]
         if seen[d]:
-            places[n_seen] = d
-            rest[n_seen] = y[d] - middle[d]
+            numbers[n_seen] = d
+            rest[n_seen] = y[d] - centre[d]
             n_seen += 1
     A = np.empty((K, K))
     if n_seen < K:
         for i in range(n_seen):
             for j in range(i + 1):
-                A[i, j] = covariance[places[i], places[j]]
+                A[i, j] = covariance[numbers[i], numbers[j]]
             A[i, i] += total
-        solve_positive(A, n_seen, rest)
+        cholesky_solve(A, n_seen, rest)
         for i in range(n_seen):
             for d in range(D):
-                mean[d] += covariance[places[i], d] * rest[i]
+                mean[d] += covariance[numbers[i], d] * rest[i]
     else:
         part, amounts = np.empty((K, n_seen)), np.zeros(K)
         for k in range(K):
             for i in range(n_seen):
-                part[k, i] = Z[k, places[i]]
+                part[k, i] = Z[k, numbers[i]]
                 amounts[k] += part[k, i] * rest[i]
             for j in range(k + 1):
                 product = 0.0
@@ -261,11 +318,11 @@ def condition_on_part(y, seen, middle, Z, covariance, noise_variance, unlike, me
                     product += part[k, i] * part[j, i]
                 A[k, j] = product
             A[k, k] += total
-        solve_positive(A, K, amounts)
+        cholesky_solve(A, K, amounts)
         for k in range(K):
             for d in range(D):
                 mean[d] += Z[k, d] * amounts[k]
-    kept = unlike / total
+    kept = noise.residual / total
     for d in range(D):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
 
@@ -279,127 +336,152 @@ def _gather(image, top, begin, height, span, patch):
 
 
 @kernel
-def see_together(images, shape, found, noise, weighing, first_row, total, weight):
-    """Add patches that are like each other, as they are in the light of all of them, to sums.
+def estimate_group(images, shape, found, noise, weighting, scratch, sums):
+    """Estimate patches that are similar to each other, and add them to sums.
 
-    `shape` is the number of left columns, and height, width and channels of a patch; `found` are
-    numbers of patches, row by row of places. `total` and `weight` begin with a row of the image.
+    `images` are flat; `found` are numbers of patches, row by row.
     """
-    given, observed, restored = images
-    n_lefts, height, width, channels = shape
-    window, by_variance, floor = weighing
+    height, width, channels, n_lefts = shape
     span = width * channels
-    K, D = len(found), height * width * channels
-    Z, whole, part = np.empty((K, D)), np.empty((K, D)), np.empty((K, D))
-    covariance = np.empty((0, 0))
-    y, seen, middle, mean = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
-    variance_of_whole, variance_of_part = np.empty(D), np.empty(D)
+    K, D = len(found), height * span
+    Z, y, seen = scratch.Z[:K], scratch.y, scratch.seen
+    centre, mean = scratch.centre, scratch.mean
     for k in range(K):
         row, column = found[k] // n_lefts, found[k] % n_lefts
-        _gather(restored, row, column * channels, height, span, Z[k])
-    centre(Z, middle)
-    whole_is_known = False
+        _gather(images.restored, row, column * channels, height, span, Z[k])
+    centre_patches(Z, centre)
+    factor_is_known, covariance_is_known = False, False
     for k in range(K):
         row, begin = found[k] // n_lefts, found[k] % n_lefts * channels
-        _gather(given, row, begin, height, span, y)
-        _gather(observed, row, begin, height, span, seen)
+        _gather(images.given, row, begin, height, span, y)
+        _gather(images.observed, row, begin, height, span, seen)
         n_seen = seen.sum()
-        U, variance = part, variance_of_part
-        if n_seen < D and not by_variance:
-            if n_seen < K and len(covariance) == 0:
-                covariance = np.empty((D, D))
-                covariance_of(Z, covariance)
-            condition_on_part(y, seen, middle, Z, covariance, *noise, mean)
+        U, variance = scratch.U_incomplete[:K], scratch.variance_incomplete
+        if n_seen < D and not weighting.by_variance:
+            if n_seen < K and not covariance_is_known:
+                covariance_of(Z, scratch.covariance)
+                covariance_is_known = True
+            posterior_mean_of_incomplete(y, seen, centre, Z, scratch.covariance, noise, mean)
         else:
-            # Of complete patches, which may be all, once.
+            # Of complete patches once.
             if n_seen == D:
-                U, variance = whole, variance_of_whole
-            if n_seen < D or not whole_is_known:
-                factorise(Z, seen, *noise, U, variance)
-                whole_is_known = whole_is_known or n_seen == D
-            condition(y, seen, middle, U, *noise, mean)
+                U, variance = scratch.U[:K], scratch.variance
+            if n_seen < D or not factor_is_known:
+                cholesky_whiten(Z, seen, noise, U, variance)
+                factor_is_known = factor_is_known or n_seen == D
+            posterior_mean(y, seen, centre, U, noise, mean)
         trust = 1.0 if n_seen > 0 else UNSEEN
         for u in range(height):
             for v in range(span):
                 d = u * span + v
-                share = trust * window[d]
-                if by_variance:
-                    share /= variance[d] + floor
-                total[row - first_row + u, begin + v] += share * mean[d]
-                weight[row - first_row + u, begin + v] += share
+                share = trust * weighting.window[d]
+                if weighting.by_variance:
+                    share /= variance[d] + weighting.floor
+                sums.total[row - sums.first_row + u, begin + v] += share * mean[d]
+                sums.weight[row - sums.first_row + u, begin + v] += share
 
 
 @kernel
-def _look(images, compared, usable, tops, lefts, patch, ways, n_like, noise, weighing, sums):
-    height, width, channels = patch
-    total, weight, first_row = sums
-    n_lefts = usable.shape[1]
-    found, counts = np.empty((len(lefts), n_like), np.int64), np.empty(len(lefts), np.int64)
+def _estimate_rows(images, usable, tops, lefts, shape, offsets, noise, weighting, scratch, sums):
+    """All groups of some rows of a grid."""
+    n_similar = len(scratch.Z)
+    found, counts = np.empty((len(lefts), n_similar), np.int64), np.empty(len(lefts), np.int64)
     for t in range(len(tops)):
-        find_like(compared, usable, tops[t], height, width, channels, ways, lefts, found, counts)
+        find_similar(images.guide, usable, tops[t], shape, offsets, lefts, found, counts)
         for n in range(len(lefts)):
             if usable[tops[t], lefts[n]]:
-                see_together(
-                    images, (n_lefts, height, width, channels), found[n, : counts[n]], noise,
-                    weighing, first_row, total, weight,
-                )  # fmt: skip
+                similar = found[n, : counts[n]]
+                estimate_group(images, shape, similar, noise, weighting, scratch, sums)
 
 
-def look(
-    seen: Seen, places: patches.Grid, merge: str, noise_variance: float, n_jobs: int
+def one_pass(
+    images: Images, grid: Grid, merge: str, noise_variance: float, n_jobs: int
 ) -> NDArray[np.float64]:
-    """The image as patches say that are like each other, at these places; NaN where none lie.
+    """The image by the groups of these patches, merged; NaN where there are none.
 
-    Only patches of which all is known are like others.
+    Only patches of which all is known are similar to others.
     """
-    height, width = places.patch
-    rows, columns, channels = places.shape
-    unlike = UNLIKE * float(seen.restored.std(where=seen.known)) * noise_variance**0.5
-    usable = np.asarray(sliding_window_view(seen.known.all(2), places.patch).all((2, 3)))
-    given, observed, restored, compared, _ = (
-        np.ascontiguousarray(image).reshape(rows, -1) for image in seen
-    )
-    ways, weights = offsets(REACH), weighing(places, merge, noise_variance)
-    n_like = LIKE if seen.observed.all() else LIKE_INCOMPLETE
+    height, width = grid.patch
+    rows, columns, channels = grid.shape
+    contrast = float(images.restored.std(where=images.known))
+    noise = Noise(noise_variance, RESIDUAL * contrast * noise_variance**0.5)
+    usable = np.asarray(sliding_window_view(images.known.all(2), grid.patch).all((2, 3)))
+    flat = Images._make(np.ascontiguousarray(image).reshape(rows, -1) for image in images)
+    offsets, weights = offsets_within(SEARCH_RADIUS), weighting(grid, merge, noise_variance)
+    n_similar = N_SIMILAR if images.observed.all() else N_SIMILAR_INCOMPLETE
+    shape = PatchShape(height, width, channels, usable.shape[1])
 
-    def look_at(part: slice) -> tuple[int, NDArray[np.float64]]:
-        tops = places.tops[part]
-        first = max(0, int(tops[0]) - REACH)
-        last = min(rows, int(tops[-1]) + REACH + height)
-        sums = np.zeros((2, last - first, columns * channels))
-        _look(
-            (given, observed, restored), compared, usable, tops, places.lefts,
-            (height, width, channels), ways, n_like, (noise_variance, unlike), weights,
-            (sums[0], sums[1], first),
+    def estimate(part: slice) -> Sums:
+        tops = grid.tops[part]
+        first = max(0, int(tops[0]) - SEARCH_RADIUS)
+        last = min(rows, int(tops[-1]) + SEARCH_RADIUS + height)
+        total, weight = np.zeros((2, last - first, columns * channels))
+        sums = Sums(total, weight, first)
+        own = scratch(n_similar, grid.n_pixels)
+        _estimate_rows(
+            flat, usable, tops, grid.lefts, shape, offsets, noise, weights, own, sums
         )  # fmt: skip
-        return first, sums
+        return sums
 
-    canvas = patches.Canvas(places)
+    canvas = patches.Canvas(grid)
 
-    def add(part: tuple[int, NDArray[np.float64]]) -> None:
-        first, sums = part
-        total, weight = sums.reshape(2, -1, columns, channels)
-        canvas.total[first : first + len(total)] += total
-        canvas.weight[first : first + len(weight)] += weight
+    def add(sums: Sums) -> None:
+        inside = slice(sums.first_row, sums.first_row + len(sums.total))
+        canvas.total[inside] += sums.total.reshape(-1, columns, channels)
+        canvas.weight[inside] += sums.weight.reshape(-1, columns, channels)
 
-    in_threads(look_at, split(len(places.tops), ROWS_AT_ONCE), n_jobs, add)
+    in_threads(estimate, split(len(grid.tops), ROWS_AT_ONCE), n_jobs, add)
     return canvas.mean()
 
 
-def seconds(
-    image: NDArray[np.float32], observed: NDArray[np.bool_], n_jobs: int
-) -> tuple[float, ...]:
-    """How long each look at an image will take, by a few rows of places in its middle."""
+def refine(
+    canonical: Canonical,
+    merged: Merged,
+    merge: str,
+    noise_variance: float,
+    *,
+    keep_observed: bool,
+    n_passes: int,
+    n_jobs: int,
+) -> Merged:
+    """A merged image after so many passes.
+
+    With `keep_observed`, what was observed is taken to be without noise. Standard deviations stay
+    as they are: similar patches are so by their errors too, and would be far too sure.
+    """
+    given, observed = canonical.values, _observed(canonical)
+    known = merged.near & np.isfinite(merged.mean)  # all that was observed is
+    mean, share = np.where(known, merged.mean, 0.0), GIVEN_SHARE
+    for grid in pass_grids(given.shape, n_passes):
+        restored = np.where(observed & keep_observed, given, mean)
+        guide = restored + np.where(observed, share * (given - restored), 0.0)
+        images = Images(
+            given, observed, restored.astype(np.float32), guide.astype(np.float32), known
+        )
+        found = one_pass(images, grid, merge, noise_variance, n_jobs)
+        mean, share = np.where(np.isnan(found), mean, found), 0.0
+    return merged._replace(mean=np.where(known, mean, merged.mean))
+
+
+def seconds(canonical: Canonical, n_passes: int, n_jobs: int) -> tuple[float, ...]:
+    """How long each pass over an image will take, by a few rows of its grid in the middle."""
     spent = []
-    known = np.ones(image.shape, np.bool_)
-    for places in looks(image.shape, len(WIDTHS)):
-        n_tops = len(places.tops)
-        some = places.tops[(n_tops - 1) // 2 :][:ROWS_AT_ONCE]
-        # As far around as they see.
-        part = slice(max(0, some[0] - REACH), some[-1] + places.patch[0] + REACH)
-        seen = Seen(image[part], observed[part], image[part], image[part], known[part])
-        there = places._replace(shape=seen.given.shape, tops=some - part.start)
+    image, observed = canonical.values, _observed(canonical)
+    for grid in pass_grids(image.shape, n_passes):
+        n_tops = len(grid.tops)
+        some = grid.tops[(n_tops - 1) // 2 :][:ROWS_AT_ONCE]
+        # As far around as they reach.
+        rows = slice(max(0, some[0] - SEARCH_RADIUS), some[-1] + grid.patch[0] + SEARCH_RADIUS)
+        part = image[rows]
+        images = Images(part, observed[rows], part, part, np.ones(part.shape, np.bool_))
+        own = grid._replace(shape=part.shape, tops=some - rows.start)
         started = time.perf_counter()
-        look(seen, there, "variance", 1.0, 1)
+        one_pass(images, own, "variance", 1.0, 1)
         spent.append((time.perf_counter() - started) * n_tops / len(some) / n_jobs)
     return tuple(spent)
+
+
+def _observed(canonical: Canonical) -> NDArray[np.bool_]:
+    if canonical.observed is None:
+        return np.ones(canonical.values.shape, np.bool_)
+    return canonical.observed
