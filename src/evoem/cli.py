@@ -281,11 +281,11 @@ def check_outputs(job: Job, picture: "Picture") -> None:
     from evoem.images import files
 
     paths = [path for path in (job.output, job.uncertainty, job.json) if path is not None]
-    places = [os.path.realpath(path) for path in paths]
-    for number, place in enumerate(places):
-        if place in places[:number]:
+    targets = [os.path.realpath(path) for path in paths]
+    for number, target in enumerate(targets):
+        if target in targets[:number]:
             raise ValueError(f"{paths[number]} must be the path of one output; got it for two.")
-    if os.path.realpath(job.input) in places and not job.force:
+    if os.path.realpath(job.input) in targets and not job.force:
         raise ValueError(f"{job.input} must not be input and output unless force is given.")
     given = {os.path.realpath(path) for path in (job.input, job.reference) if path is not None}
     for path in paths[1:]:

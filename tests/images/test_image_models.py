@@ -42,9 +42,9 @@ def test_the_estimator_is_what_was_learnt(model, kind, n_parts):
     assert estimator.components_.shape[1] == 25
     assert estimator.activation_probs_.shape == (16,)
     assert estimator.sample(5)[0].shape == (5, 25)
-    places = patches.regular_grid((40, 40, 1), 5)
-    clean = patches.cut(picture()[..., None], places)
-    unseen = patches.cut(noisy(picture(), 9)[..., None].astype(np.float32), places)
+    grid = patches.regular_grid((40, 40, 1), 5)
+    clean = patches.cut(picture()[..., None], grid)
+    unseen = patches.cut(noisy(picture(), 9)[..., None].astype(np.float32), grid)
     assert psnr(clean, estimator.reconstruct(unseen)) > psnr(clean, unseen) + 3
     unseen[:, 12] = np.nan
     assert psnr(clean[:, 12], estimator.reconstruct(unseen)[:, 12]) > 20 + 2

@@ -23,9 +23,9 @@ from evoem.images.quality import psnr
 from evoem.models import SubspaceModel
 
 
-def merged(values, places, weights):
+def merged(values, grid, weights):
     """All patches on one canvas."""
-    canvas = patches.Canvas(places)
+    canvas = patches.Canvas(grid)
     canvas.add(None, values, weights)
     return canvas.mean()
 
@@ -33,25 +33,23 @@ def merged(values, places, weights):
 def recut(result, image, params):
     """All patches' means and variances once more, one by one with the prior of where they lie."""
     beyond = 0.5 if result.settings["model"] == "subspaces" else 0.0
-    places = patches.regular_grid((*image.shape, 1), result.settings["patch_size"], beyond=beyond)
-    X = patches.cut(image[..., None].astype(np.float32), places)
+    grid = patches.regular_grid((*image.shape, 1), result.settings["patch_size"], beyond=beyond)
+    X = patches.cut(image[..., None].astype(np.float32), grid)
     if not beyond:
         mean, std = result.estimator.reconstruct(X, return_std=True)
-        return places, mean.astype(float), std.astype(float) ** 2
-    inside = patches.cut(np.ones((*image.shape, 1), bool), places)
+        return grid, mean.astype(float), std.astype(float) ** 2
+    inside = patches.cut(np.ones((*image.shape, 1), bool), grid)
     model, points = SubspaceModel(), np.array(params.field.shape[:2]) - 1
     means, variances = np.empty((2, *X.shape))
-    order = np.random.default_rng(result.settings["seed"]).permutation(places.n_patches)
+    order = np.random.default_rng(result.settings["seed"]).permutation(grid.n_patches)
     for n, kept in zip(order, result.estimator.state_.states, strict=True):
-        place = np.divmod(n, len(places.lefts)) / (
-            np.array([len(places.tops), len(places.lefts)]) - 1
-        )
+        place = np.divmod(n, len(grid.lefts)) / (np.array([len(grid.tops), len(grid.lefts)]) - 1)
         own = params._replace(activation_probs=bilinear(params.field, place * points), field=None)
         [(mean, variance)] = em.estimate(
             model.reconstruct, model, X[[n]], own, kept[None], observed=inside[[n]]
         )
         means[n], variances[n] = mean[0], variance[0]
-    return places, means, variances
+    return grid, means, variances
 
 
 def bilinear(field, place):
@@ -70,17 +68,17 @@ def test_images_are_merged_from_what_the_estimator_says_of_patches(model, merge,
         image[8:12, 9:13] = np.nan  # some patches see nothing, and all pixels lie in one that does
     last = []
     result = restore(image, merge=merge, callback=last.append, **settings | {"model": model})
-    places, mean, variance = recut(result, image, last[-1].params)
+    grid, mean, variance = recut(result, image, last[-1].params)
     weights = np.ones(mean.shape)
     if merge == "centre":
         weights = weights * patches.window((3, 3), "centre", 1)
     elif merge == "variance":
         weights = 1 / (variance + 0.02 * result.noise_level**2)
-    seen = patches.cut(~np.isnan(image)[..., None], places).any(1)
+    seen = patches.cut(~np.isnan(image)[..., None], grid).any(1)
     assert seen.all() == (model != "ebsc")
     weights[~seen] *= 1e-6
-    expected = merged(mean, places, weights)
-    square = merged(variance + mean**2, places, weights)
+    expected = merged(mean, grid, weights)
+    square = merged(variance + mean**2, grid, weights)
     np.testing.assert_allclose(result.image, expected[..., 0], rtol=0, atol=0.05)
     std = np.sqrt(square - expected**2)[..., 0]
     np.testing.assert_allclose(result.std, std, rtol=0, atol=0.1)
@@ -127,7 +125,7 @@ def test_strides_restore_from_fewer_patches():
     clean = picture()
     image = noisy(clean)
     result = restore(image, **SMALL, stride=2)
-    assert len(result.estimator.state_.states) == 19**2  # 18 even places, and the last
+    assert len(result.estimator.state_.states) == 19**2  # 18 even grid, and the last
     assert psnr(clean, result.image) > psnr(clean, image) + 5
 
 

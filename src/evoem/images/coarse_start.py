@@ -121,7 +121,7 @@ def coarse_image(small: PatchModel, keep_observed: bool) -> Coarse:
     grid, given = small.source.grid, small.source.canonical
     canvas = patches.Canvas(grid)
     window = patches.window(grid.patch, "mean", grid.shape[2])
-    for block, kept in small.blocks(np.arange(0), 0):
+    for block, kept in small.learnt_blocks():
         canvas.add(block.numbers, small.reconstruct(block, kept)[0], window)
     image = canvas.mean()
     as_given = np.isnan(image)

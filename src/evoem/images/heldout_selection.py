@@ -7,7 +7,8 @@ noise of their own, which no plan can predict: it makes all errors larger alike.
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,9 @@ from numpy.typing import NDArray
 from evoem.images import canonical_arrays
 from evoem.images.budget import Clock
 from evoem.images.canonical_arrays import Canonical
-from evoem.images.image_models import IMAGE_MODELS
-from evoem.images.learning import Callback, Fit, adopted, learn
+from evoem.images.learning import Callback, Fit, Progress, adopted, learn
 from evoem.images.patch_model import Learnt, PatchModel
-from evoem.images.plan import Plan, best_finish, check
+from evoem.images.plan import Plan, check
 from evoem.images.reconstruction import merged_image
 
 # Of the observed values, and the fewest of them that say anything.
@@ -73,9 +73,9 @@ class HeldOut(NamedTuple):
 
     def error(self, model: PatchModel, plan: Plan) -> float:
         """Root mean square of what was predicted without them."""
-        passes = plan.settings["nonlocal_passes"]
-        finish = best_finish(IMAGE_MODELS[plan.model], plan.grid, passes)
-        merged = merged_image(model, finish, plan.merge, plan.keep_observed, learnt_only=True)
+        merged = merged_image(
+            model, plan.best_finish, plan.merge, plan.keep_observed, learnt_only=True
+        )
         own = self.canonical
         moved = (model.source.canonical.offset - own.offset) / own.scale
         differences = merged.mean[self.where] + moved - own.values[self.where]
@@ -112,9 +112,7 @@ class Candidate:
 
     def learn(self, clock: Clock, callback: Callback | None) -> Fit:
         """Learn until the scores get no better, or all iterations are done."""
-        told: Callback | None = None
-        if callback is not None:
-            told = lambda progress: callback(progress._replace(stage="selecting"))  # noqa: E731
+        told = None if callback is None else partial(_tell, callback)
         return learn(self.held_out.rest, self.plan, clock, told, self.judge)
 
     def judge(self, model: PatchModel) -> bool:
@@ -133,6 +131,10 @@ class Candidate:
     def n_worse(self) -> int:
         """Scores since the best."""
         return 0 if self.best is None else len(self.scores) - 1 - self.scores.index(self.best.score)
+
+
+def _tell(callback: Callback, progress: Progress) -> Any:
+    return callback(progress._replace(stage="selecting"))
 
 
 def better(one: Best | None, other: Best | None) -> Best | None:

@@ -1,14 +1,19 @@
 """The models of patches, and all in which they differ, in one table."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.em import EMState, StepInfo
 from evoem.estimators.paper_models import BinarySparseCoding, SpikeSlabCoding
 from evoem.estimators.subspace import SubspaceCoding
 from evoem.images import coarse_start
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.coarse_start import Coarse
-from evoem.images.patch_model import PatchModel
+from evoem.images.patch_model import PatchModel, PatchSource
 from evoem.images.settings import Settings
 from evoem.models import BinarySparseCodingModel, SpikeSlabModel, SubspaceModel
 from evoem.models.linear import LinearModel
@@ -158,24 +163,34 @@ def default_model(preset: str) -> str:
     return next(name for name, kind in IMAGE_MODELS.items() if preset in kind.presets)
 
 
-def as_estimator(kind: ImageModel, learnt: PatchModel, max_iter: int) -> Any:
-    """A model of patches as a fitted estimator."""
-    search = learnt.search
+def estimator_maker(kind: ImageModel, learnt: PatchModel, max_iter: int) -> Callable[[], Any]:
+    """What makes a fitted estimator of a model, and takes little memory until it does."""
+    search, evolution, state = learnt.search, learnt.search.evolution, learnt.state
     estimator = kind.estimator(
         learnt.model,
         n_latents=search.n_latents,
         n_states=search.n_states,
-        n_parents=search.evolution.n_parents,
-        n_children=search.evolution.n_children,
-        n_generations=search.evolution.n_generations,
-        parents=search.evolution.parents,
-        mutation=search.evolution.mutation,
+        n_parents=evolution.n_parents,
+        n_children=evolution.n_children,
+        n_generations=evolution.n_generations,
+        parents=evolution.parents,
+        mutation=evolution.mutation,
         max_iter=max_iter,
         batch_size=learnt.batch_size,
         n_jobs=search.n_jobs,
         random_state=search.seed,
     )
-    state = learnt.state
     if kind.spatial_prior:  # rows of an estimator lie nowhere
         state = state._replace(params=state.params._replace(field=None), statistics=())
-    return estimator.adopt(learnt.patches.X, learnt.patches.observed, state, learnt.infos)
+    return partial(_fitted, estimator, learnt.source, learnt.patches.numbers, state, learnt.infos)
+
+
+def _fitted(
+    estimator: Any,
+    source: PatchSource,
+    numbers: NDArray[np.int64],
+    state: EMState,
+    infos: list[StepInfo],
+) -> Any:
+    block = source.cut(numbers)
+    return estimator.adopt(block.X, block.observed, state, infos)

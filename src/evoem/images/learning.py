@@ -145,53 +145,66 @@ def learn(
         canonical = canonical_arrays.centred(canonical)
     kind = IMAGE_MODELS[plan.model]
     model = new_model(canonical, plan.grid, plan.model, plan.settings, plan)
-    best = best_finish(kind, plan.grid, plan.settings["nonlocal_passes"])
 
     def preview(current: PatchModel) -> NDArray[Any]:
-        fit = Fit(plan.model, current, best, "")
+        fit = Fit(plan.model, current, plan.best_finish, "")
         if current is not model:
-            finish = best_finish(IMAGE_MODELS[kind.coarse], current.source.grid, 0)
+            finish = best_finish(kind.coarse, current.source.grid, 0)
             fit = over_all(Fit(kind.coarse, current, finish, ""), canonical, plan)
         mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
         return canonical_arrays.write(canonical, mean, plan.keep_observed)
 
-    params = None
+    first = params = None
     if from_coarse:
-        window = coarse_start.most_varied_window(canonical)
-        settings = coarse_start.settings_of(window)
-        grid = patches.regular_grid(window.values.shape, settings["patch_size"])
-        small = new_model(window, grid, kind.coarse, settings, plan)
-        stage = Stage(
-            name="coarse start",
-            kind=kind.coarse,
-            max_iter=settings["max_iter"],
-            tol=0.0,
-            finish=best_finish(IMAGE_MODELS[kind.coarse], grid, 0),
-            clock=clock.part(coarse_start.TIME_SHARE),
-            callback=callback,
-            judge=None,
-            preview=preview,
-        )
-        first = stage.learn(small, coarse_start.from_damaged(small))._replace(coarse=True)
+        first = learn_coarse(canonical, plan, clock, callback, preview)
         if first.ended in ("callback", "interrupted"):
             return over_all(first, canonical, plan)
         keep = plan.keep_observed and canonical.observed_as_given is not None
-        params = kind.start(model, coarse_start.coarse_image(small, keep))
+        params = kind.start(model, coarse_start.coarse_image(first.model, keep))
     stage = Stage(
         name="learning",
         kind=plan.model,
         max_iter=plan.settings["max_iter"],
         tol=plan.tol,
-        finish=best,
+        finish=plan.best_finish,
         clock=clock,
         callback=callback,
         judge=judge,
         preview=preview,
     )
     fit = stage.learn(model, params)
-    if from_coarse and fit.ended == "interrupted" and not model.infos:
-        return over_all(first._replace(ended="interrupted"), canonical, plan)
+    if first is not None and fit.ended == "interrupted" and not model.infos:
+        return over_all(
+            first._replace(ended=fit.ended, finish=first.finish.hurried), canonical, plan
+        )
     return fit
+
+
+def learn_coarse(
+    canonical: Canonical,
+    plan: Plan,
+    clock: Clock,
+    callback: Callback | None,
+    preview: Callable[[PatchModel], NDArray[Any]],
+) -> Fit:
+    """Learn the small model, of a window if the image is large."""
+    window = coarse_start.most_varied_window(canonical)
+    settings = coarse_start.settings_of(window)
+    grid = patches.regular_grid(window.values.shape, settings["patch_size"])
+    kind = IMAGE_MODELS[plan.model].coarse
+    small = new_model(window, grid, kind, settings, plan)
+    stage = Stage(
+        name="coarse start",
+        kind=kind,
+        max_iter=settings["max_iter"],
+        tol=0.0,
+        finish=best_finish(kind, grid, 0),  # as a rule no image is made of it
+        clock=clock.part(coarse_start.TIME_SHARE),
+        callback=callback,
+        judge=None,
+        preview=preview,
+    )
+    return stage.learn(small, coarse_start.from_damaged(small))._replace(coarse=True)
 
 
 def new_model(
@@ -233,9 +246,7 @@ def adopted(canonical: Canonical, plan: Plan, learnt: Learnt, ended: str) -> Fit
     """What another run of the plan learnt, for this image."""
     if plan.settings["start"] == "coarse":
         canonical = canonical_arrays.centred(canonical)
-    finish = best_finish(IMAGE_MODELS[plan.model], plan.grid, plan.settings["nonlocal_passes"])
-    if ended == "interrupted":
-        finish = finish.hurried
+    finish = plan.best_finish.hurried if ended == "interrupted" else plan.best_finish
     model = new_model(canonical, plan.grid, plan.model, plan.settings, plan, learnt)
     model.adopt(learnt, finish.search_steps)
     return Fit(plan.model, model, finish, ended)
@@ -243,15 +254,15 @@ def adopted(canonical: Canonical, plan: Plan, learnt: Learnt, ended: str) -> Fit
 
 def over_all(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
     """What the small model learnt, perhaps from a part of the image, for all of it."""
-    shape, grid, model = canonical.values.shape, small.model.source.grid, small.model
-    finish = small.finish
+    model, finish = small.model, small.finish
+    shape, grid = canonical.values.shape, small.model.source.grid
     if grid.shape != shape:
-        settings = coarse_start.settings_of(small.model.source.canonical)
+        settings = coarse_start.settings_of(model.source.canonical)
         patch_size = settings["patch_size"]
         grid = patches.regular_grid(shape, patch_size, stride_for(shape, patch_size))
-        model = new_model(canonical, grid, small.kind, settings, plan, small.model.learnt)
-        model.adopt(small.model.learnt, finish.search_steps)
-    passes = best_finish(IMAGE_MODELS[small.kind], grid, plan.settings["nonlocal_passes"])
-    return small._replace(
-        model=model, finish=finish._replace(nonlocal_passes=passes.nonlocal_passes)
-    )
+        learnt, finish = model.learnt, finish._replace(thinning=1)
+        model = new_model(canonical, grid, small.kind, settings, plan, learnt)
+        model.adopt(learnt, finish.search_steps)
+    best = best_finish(small.kind, grid, plan.settings["nonlocal_passes"])
+    finish = finish._replace(nonlocal_passes=best.nonlocal_passes)
+    return small._replace(model=model, finish=finish)

@@ -203,18 +203,18 @@ class PatchModel:
 
     # --------------------------------------------------------------------------- reconstruction
 
-    def blocks(
-        self, others: NDArray[np.int64], search_steps: int
-    ) -> Iterator[tuple[Patches, States]]:
-        """Patches with their states, block by block: those learnt from, and others of the grid.
-
-        States of the others are searched for by so many E-steps.
-        """
+    def learnt_blocks(self) -> Iterator[tuple[Patches, States]]:
+        """Patches that were learnt from, with their states, block by block."""
         for start in range(0, len(self.patches.X), PATCHES_AT_ONCE):
             which = slice(start, start + PATCHES_AT_ONCE)
             yield self.patches.part(which), self.state.states[which]
-        for start in range(0, len(others), PATCHES_AT_ONCE):
-            block = self.source.cut(others[start : start + PATCHES_AT_ONCE])
+
+    def other_blocks(
+        self, numbers: NDArray[np.int64], search_steps: int
+    ) -> Iterator[tuple[Patches, States]]:
+        """Others of the grid, whose states are searched for by so many E-steps."""
+        for start in range(0, len(numbers), PATCHES_AT_ONCE):
+            block = self.source.cut(numbers[start : start + PATCHES_AT_ONCE])
             yield block, self.infer(block, search_steps)
 
     def infer(self, block: Patches, max_iter: int, first: States | None = None) -> States:

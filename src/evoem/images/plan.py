@@ -35,11 +35,22 @@ class Plan(NamedTuple):
     time_limit: float | None
 
     @property
+    def best_finish(self) -> Finish:
+        """How the image is finished if there is time."""
+        return best_finish(self.model, self.grid, self.settings["nonlocal_passes"])
+
+    @property
     def used(self) -> dict[str, Any]:
         """Options by their names in `restore`, with the values that were used."""
         values = self._asdict() | self.settings
         machine = ("memory", "n_jobs")  # changes nothing in the result, or is said in notes
         return {name: values[name] for name in OPTIONS if name in values.keys() - machine}
+
+
+def best_finish(model: str, grid: Grid, nonlocal_passes: int) -> Finish:
+    """How an image is finished if there is time."""
+    passes = nonlocal_passes if nonlocal_bayes.possible(grid) else 0
+    return Finish(IMAGE_MODELS[model].search_steps, passes)
 
 
 def evolution_of(settings: Settings) -> Evolution:
@@ -60,11 +71,6 @@ def check(canonical: Canonical, plan: Plan) -> None:
     """Refuse a plan that cannot be carried out."""
     evolution_of(plan.settings)
     budget.enough_in_memory(canonical, plan.grid, plan.settings, plan.memory)
-
-
-def best_finish(kind: ImageModel, grid: Grid, nonlocal_passes: int) -> Finish:
-    """How an image is finished if there is time."""
-    return Finish(kind.search_steps, nonlocal_passes if nonlocal_bayes.possible(grid) else 0)
 
 
 def plans_for(canonical: Canonical, options: dict[str, Any], keep_observed: bool) -> list[Plan]:

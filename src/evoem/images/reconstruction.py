@@ -1,5 +1,6 @@
 """From a model that has learnt to an image: patches, merged, nonlocal passes, large holes."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,13 @@ def merged_image(
     others are NaN: that spares searching for their states.
     """
     grid = model.source.grid
-    others = np.arange(0)
+    blocks = model.learnt_blocks()
     if not learnt_only:
         others = budget.others(grid, model.patches.numbers, finish.thinning)
+        blocks = itertools.chain(blocks, model.other_blocks(others, finish.search_steps))
     estimates = (
         Estimate(block.numbers, block.observed, *model.reconstruct(block, kept))
-        for block, kept in model.blocks(others, finish.search_steps)
+        for block, kept in blocks
     )
     merged = merge_patches(grid, merge, model.noise_variance, estimates)
     if finish.nonlocal_passes == 0:

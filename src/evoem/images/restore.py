@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from types import NoneType
 from typing import Any, Unpack
 
@@ -15,7 +15,7 @@ from evoem.images import canonical_arrays, stacks
 from evoem.images.budget import Clock
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.heldout_selection import Score, Selection, select_plan
-from evoem.images.image_models import IMAGE_MODELS, as_estimator
+from evoem.images.image_models import IMAGE_MODELS, estimator_maker
 from evoem.images.learning import Fit, learn
 from evoem.images.options import Options, with_options
 from evoem.images.plan import Plan, plans_for
@@ -164,7 +164,6 @@ def finished(fit: Fit, chosen: Selection, clock: Clock) -> Restoration:
     """The image of a model that has learnt, and what is to be said of it."""
     plan, canonical = chosen.plan, fit.model.source.canonical
     merged = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed)
-    kind, max_iter = IMAGE_MODELS[fit.kind], plan.settings["max_iter"]
     return Restoration(
         image=canonical_arrays.write(canonical, merged.mean, plan.keep_observed),
         std=standard_deviations(canonical, merged.std, plan.keep_observed),
@@ -177,7 +176,9 @@ def finished(fit: Fit, chosen: Selection, clock: Clock) -> Restoration:
         ended=fit.ended,
         notes=(*chosen.notes(), *notes(fit, merged.near)),
         selection=chosen.scores,
-        _make_estimator=partial(as_estimator, kind, fit.model, max_iter),
+        _make_estimator=estimator_maker(
+            IMAGE_MODELS[fit.kind], fit.model, plan.settings["max_iter"]
+        ),
     )
 
 

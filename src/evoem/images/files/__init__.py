@@ -1,9 +1,7 @@
 """Picture files: PNG, JPEG, TIFF and NPY. Nothing is converted silently or half-written."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,44 +15,7 @@ __all__ = ["FileError", "Picture", "check_output", "read", "read_mask", "write"]
 StrPath = str | os.PathLike[str]
 
 
-class Format(NamedTuple):
-    """How files of a format are told, read and written."""
-
-    suffixes: tuple[str, ...]
-    signatures: tuple[bytes, ...]  # with which files begin
-    holds: str  # what `fits` asks for, in words
-    fits: Callable[[Picture], bool]
-    read: Callable[[Path], Picture]
-    write: Callable[[IO[bytes], Picture], None]
-
-
-FORMATS = {
-    "PNG": Format(
-        (".png",),
-        (b"\x89PNG\r\n\x1a\n",),
-        pillow.PNG_HOLDS,
-        pillow.fits_png,
-        pillow.read_png,
-        pillow.write_png,
-    ),
-    "JPEG": Format(
-        (".jpg", ".jpeg"),
-        (b"\xff\xd8\xff",),
-        pillow.JPEG_HOLDS,
-        pillow.fits_jpeg,
-        pillow.read,
-        pillow.write_jpeg,
-    ),
-    "TIFF": Format(
-        (".tif", ".tiff"),
-        (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),
-        tiff.HOLDS,
-        tiff.fits,
-        tiff.read,
-        tiff.write,
-    ),
-    "NPY": Format((".npy",), (b"\x93NUMPY",), npy.HOLDS, npy.fits, npy.read, npy.write),
-}
+FORMATS = {"PNG": pillow.PNG, "JPEG": pillow.JPEG, "TIFF": tiff.TIFF, "NPY": npy.NPY}
 BY_SUFFIX = {suffix: name for name, kind in FORMATS.items() for suffix in kind.suffixes}
 
 

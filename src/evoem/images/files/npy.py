@@ -6,10 +6,8 @@ from typing import IO
 
 import numpy as np
 
-from evoem.images.files.picture import Picture, damaged, is_number, n_channels, with_alpha
+from evoem.images.files.picture import Format, Picture, damaged, is_number, n_channels, with_alpha
 from evoem.runtime.atomic_files import FileError
-
-HOLDS = "integers and floats of up to 64 bits, and alpha with three channels only"
 
 
 def fits(picture: Picture) -> bool:
@@ -45,3 +43,13 @@ def write(file: IO[bytes], picture: Picture) -> None:
 
 def _ends_in_channels(shape: tuple[int, ...]) -> bool:
     return shape[-1] <= 4 < min(shape[:-1])
+
+
+NPY = Format(
+    (".npy",),
+    (b"\x93NUMPY",),
+    "integers and floats of up to 64 bits, and alpha with three channels only",
+    fits,
+    read,
+    write,
+)

@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 from PIL import ExifTags, Image
 
-from evoem.images.files.picture import Picture, damaged, n_channels, upright, with_alpha
+from evoem.images.files.picture import Format, Picture, damaged, n_channels, upright, with_alpha
 from evoem.runtime.atomic_files import FileError
 
 ORIENTATION = ExifTags.Base.Orientation
@@ -17,11 +17,6 @@ FOREIGN_MODES = ("CMYK", "YCbCr", "LAB")
 PER_INCH = {"inch": 1.0, "centimeter": 2.54}
 LARGEST_JPEG_DENSITY = 2**16 - 1
 LONGEST_JPEG_SIDE = 65500
-PNG_HOLDS = "one 8-bit grey or RGB picture, with or without straight alpha, or a 16-bit grey one"
-JPEG_HOLDS = (
-    "one 8-bit grey or RGB picture without alpha, of at most "
-    f"{LONGEST_JPEG_SIDE} x {LONGEST_JPEG_SIDE}"
-)
 
 
 def fits_png(picture: Picture) -> bool:
@@ -140,3 +135,21 @@ def _options(metadata: dict[str, Any]) -> dict[str, Any]:
 def _image(picture: Picture) -> Image.Image:
     pixels = with_alpha(picture)
     return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+
+
+PNG = Format(
+    (".png",),
+    (b"\x89PNG\r\n\x1a\n",),
+    "one 8-bit grey or RGB picture, with or without straight alpha, or a 16-bit grey one",
+    fits_png,
+    read_png,
+    write_png,
+)
+JPEG = Format(
+    (".jpg", ".jpeg"),
+    (b"\xff\xd8\xff",),
+    "one 8-bit grey or RGB picture without alpha, of at most 65500 x 65500",
+    fits_jpeg,
+    read,
+    write_jpeg,
+)

@@ -10,6 +10,7 @@ from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, RESUNIT, TiffPage, T
 
 from evoem.images.files import pillow
 from evoem.images.files.picture import (
+    Format,
     Picture,
     Pixels,
     damaged,
@@ -34,7 +35,6 @@ COMPRESSIONS = (
 # Their descriptions are free text; those of others tell the layout, which may change here.
 PLAIN_SERIES = ("generic", "uniform")
 IMAGEJ_TYPES = ("uint8", "uint16", "int16", "float32")
-HOLDS = "integers and floats of up to 64 bits"
 
 
 def fits(picture: Picture) -> bool:
@@ -248,3 +248,13 @@ def _split_alpha(pixels: Pixels, page: TiffPage) -> tuple[Pixels, Pixels]:
     position = next(index for index, kind in enumerate(kinds) if kind in ALPHAS)
     position += page.samplesperpixel - len(kinds)
     return np.delete(pixels, position, axis=-1), pixels[..., position]
+
+
+TIFF = Format(
+    (".tif", ".tiff"),
+    (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),
+    "integers and floats of up to 64 bits",
+    fits,
+    read,
+    write,
+)
