@@ -85,6 +85,18 @@ def with_parameters(
     return command
 
 
+def with_options(*names: str, **defaults: Any) -> Callable[..., Callable[..., None]]:
+    """Give a command some options of `restore` besides its own, some with another default."""
+    options = [asked(name) for name in names]
+    options += [asked(name).replace(default=default) for name, default in defaults.items()]
+
+    def with_these(command: Callable[..., None]) -> Callable[..., None]:
+        *own, _ = inspect.signature(command).parameters.values()
+        return with_parameters(command, [*own, *options])
+
+    return with_these
+
+
 def with_job(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a `Job` besides its own."""
     own = dict(inspect.signature(command).parameters)
@@ -149,6 +161,8 @@ def inpaint(
         run("inpaint", job, mask, keep_observed)
 
 
+@app.command()
+@with_options("max_iter", "seed", "n_jobs", preset="fast")
 def demo(
     output: Annotated[
         Path, Option("--output", "-o", help="File for clean, noisy and restored side by side.")
@@ -184,11 +198,6 @@ def demo(
         board = board._replace(pixels=np.clip(np.rint(row), 0, 255).astype(np.uint8))
         files.write(output, board, force=force)
         finish(output, results, 1, report.scores(clean, noisy, restored, 255.0), quiet)
-
-
-own = list(inspect.signature(demo).parameters.values())[:-1]
-few = [asked("preset").replace(default="fast"), *map(asked, ("max_iter", "seed", "n_jobs"))]
-app.command()(with_parameters(demo, [*own, *few]))
 
 
 @contextmanager
