@@ -9,8 +9,8 @@ from pathlib import Path
 import restoration
 
 import evoem
+from evoem.images.options import MERGES
 from evoem.images.quality import psnr
-from evoem.images.restore import MERGES
 
 PRESET = "fast"
 CASES = {

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 import evoem
 from evoem.images import degrade
-from evoem.images.presets import PRESETS
+from evoem.images.options import PRESETS
 from evoem.images.quality import psnr, ssim
 
 SEED = 1

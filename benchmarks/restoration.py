@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 PAPER = {"preset": "paper"}
-# What learning from the mean was like before it started from a sketch.
+# What learning from the mean was like before it started from a coarse image.
 FROM_MEAN = {
     "start": "mean", "parents": "fit", "n_latents": 512, "n_states": 100, "n_parents": 12,
     "n_children": 6, "n_parts": 4, "max_iter": 100,

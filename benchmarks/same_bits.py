@@ -6,7 +6,9 @@
 Both versions run the same small problems on this machine, one after the other, and every number is
 compared bit by bit: parameters, kept states, log-joints and bounds of two iterations of every
 model, with and without missing values and mini-batches, and two small restorations. Bits differ
-between processors, so nothing is stored.
+between processors, so nothing is stored. They also differ, in the last place, with the order in
+which kernels were compiled, so both versions compile in that of the problems, into caches of their
+own.
 
 Problems go through the estimators and `restore`, whose names stay while those below them change.
 """
@@ -161,7 +163,8 @@ def numbers_of(source: Path, target: Path, only: list[str]) -> dict[str, np.ndar
     """All numbers of the version in a folder."""
     command = [sys.executable, str(HERE), "--compute", str(target), "--only", *only]
     paths = os.pathsep.join([str(source / "src"), os.environ.get("PYTHONPATH", "")])
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, check=True)
+    own = {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(target.with_suffix(".cache"))}
+    subprocess.run(command, env=os.environ | own, check=True)
     with np.load(target) as file:
         return {name: file[name] for name in file.files}
 

@@ -16,9 +16,12 @@ from typer.testing import CliRunner
 
 import evoem
 from evoem import cli, progress
-from evoem.images.learning import Learner, Progress
+from evoem.images import canonical_arrays
+from evoem.images.learning import Progress
+from evoem.images.options import OPTIONS
+from evoem.images.patch_model import PatchModel, PatchSource
 from evoem.images.quality import psnr
-from evoem.images.restore import Options, restore
+from evoem.images.restore import restore
 
 SIZE = (24, 22)
 TINY = ["--preset", "fast", "--start", "mean", "--max-iter", "2", "--n-jobs", "1"]
@@ -70,16 +73,17 @@ def interrupt(monkeypatch):
 
     def after(n_iterations):
         count = 0
-        own = Learner.progress
+        own = PatchModel.iterate
 
-        def stopping(learner, clock):
+        def stopping(model):
             nonlocal count
             count += 1
+            info = own(model)
             if count == n_iterations:
                 signal.raise_signal(signal.SIGINT)
-            return own(learner, clock)
+            return info
 
-        monkeypatch.setattr(Learner, "progress", stopping)
+        monkeypatch.setattr(PatchModel, "iterate", stopping)
 
     return after
 
@@ -289,11 +293,38 @@ def test_the_version_is_told():
     assert result.stdout == f"evoem {evoem.__version__}\n"
 
 
-def test_the_options_of_restore_have_its_names_and_defaults():
+@pytest.mark.parametrize("command", [cli.denoise, cli.inpaint])
+def test_the_options_of_restore_have_its_names_and_defaults(command):
     theirs = inspect.signature(restore).parameters
-    ours = inspect.signature(cli.Job).parameters
-    for name in Options.__annotations__.keys() - {"channel_axis", "alpha", "callback"}:
+    ours = inspect.signature(command).parameters
+    for name in OPTIONS.keys() - {"channel_axis", "alpha", "callback"}:
         assert ours[name].default == theirs[name].default, name
+
+
+def test_nonlocal_passes_can_be_turned_off(tmp_path, picture):
+    arguments = "denoise", picture, "-o", tmp_path / "out.png", "--json", tmp_path / "out.json"
+    assert invoke(*arguments, *TINY, "--nonlocal-passes", 0).exit_code == 0
+    expected = restore(noisy(), preset="fast", start="mean", max_iter=2, nonlocal_passes=0)
+    assert (np.array(Image.open(tmp_path / "out.png")) == expected.image).all()
+    assert json.loads((tmp_path / "out.json").read_text())["settings"]["nonlocal_passes"] == 0
+
+
+def test_an_image_is_read_once(tmp_path, picture, monkeypatch):
+    calls, read = [], canonical_arrays.read
+
+    def noted(*arguments):
+        calls.append(arguments)
+        return read(*arguments)
+
+    monkeypatch.setattr(canonical_arrays, "read", noted)
+    assert invoke("denoise", picture, "-o", tmp_path / "out.png", *TINY).exit_code == 0
+    assert len(calls) == 1
+
+
+def test_quiet_measures_nothing(tmp_path, picture, monkeypatch):
+    monkeypatch.setattr("evoem.images.budget.forecast", None)
+    arguments = "denoise", picture, "-o", tmp_path / "out.png", *TINY
+    assert invoke(*arguments, "--quiet").exit_code == 0
 
 
 def test_the_demo_writes_three_pictures(tmp_path, monkeypatch):
@@ -353,7 +384,7 @@ def test_a_slice_that_cannot_be_restored_is_found_first(tmp_path, monkeypatch):
     stack = np.stack([noisy(dtype=np.float32)] * 5)
     stack[4] = np.nan
     np.save(tmp_path / "in.npy", stack)
-    monkeypatch.setattr(progress, "restore", None)
+    monkeypatch.setattr(progress, "restore_canonical", None)
     said = refused(tmp_path, "denoise", tmp_path / "in.npy", "-o", tmp_path / "out.npy")
     assert "got all missing" in said
 
@@ -411,7 +442,7 @@ def test_an_unknown_format_is_an_error(tmp_path, picture, option):
 
 def test_a_format_that_cannot_hold_the_picture_is_an_error(tmp_path, monkeypatch):
     np.save(tmp_path / "in.npy", noisy(dtype=np.float32))
-    monkeypatch.setattr(progress, "restore", None)
+    monkeypatch.setattr(progress, "restore_canonical", None)
     said = refused(tmp_path, "denoise", tmp_path / "in.npy", "-o", tmp_path / "out.png")
     assert "float32" in said
 
@@ -456,7 +487,7 @@ def test_too_little_memory_is_a_sentence(tmp_path, picture, monkeypatch):
     def exhausted(*arguments, **options):
         raise MemoryError
 
-    monkeypatch.setattr(progress, "restore", exhausted)
+    monkeypatch.setattr(progress, "restore_canonical", exhausted)
     assert "--memory" in refused(tmp_path, "denoise", picture, "-o", tmp_path / "out.png")
 
 
@@ -510,7 +541,7 @@ def test_a_second_interrupt_writes_nothing(tmp_path, picture, interrupt, monkeyp
     interrupt(2)
     target = tmp_path / "out.png"
     monkeypatch.setattr(
-        "evoem.images.looks.restored", lambda *arguments: signal.raise_signal(signal.SIGINT)
+        "evoem.images.restore.whole_image", lambda *arguments: signal.raise_signal(signal.SIGINT)
     )
     result = invoke("denoise", picture, "-o", target, *TINY, "--max-iter", 9)
     assert result.exit_code == 130
@@ -538,15 +569,15 @@ def test_an_interrupted_stack_keeps_the_slices_that_are_done(
     if where == "learning":
         interrupt(3)
     else:
-        own, calls = Learner.cut, []
+        own, calls = PatchSource.cut, []
 
-        def cut(learner, numbers):
+        def cut(source, numbers):
             calls.append(numbers)
             if len(calls) == 2:
                 signal.raise_signal(signal.SIGINT)
-            return own(learner, numbers)
+            return own(source, numbers)
 
-        monkeypatch.setattr(Learner, "cut", cut)
+        monkeypatch.setattr(PatchSource, "cut", cut)
     outputs = "-o", tmp_path / "out.npy", "--uncertainty", tmp_path / "std.npy"
     result = invoke("denoise", tmp_path / "in.npy", *outputs, *TINY)
     assert result.exit_code == 130, result.output

@@ -19,6 +19,7 @@ import typer
 from typer import Argument, Option
 
 import evoem
+from evoem.images.options import OPTIONS
 from evoem.runtime.atomic_files import check_place, write_whole
 
 if TYPE_CHECKING:
@@ -27,85 +28,90 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     from evoem.images.files import Picture
     from evoem.images.restore import Restoration
-    from evoem.progress import Scores
+    from evoem.report import Scores
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 EXIT_INTERRUPTED = 130
 DEMO_SIDE = 256
 DEMO_NOISE = 25.0
 
+# Options of `restore` that the command line knows from the picture, or has its own for.
+UNASKED = ("channel_axis", "alpha", "callback")
+# Those that are written in another way than Python has them.
+WRITTEN = {"patch_size": list[int] | None, "n_latents": list[int] | None, "memory": str | None}
+HINTS = {
+    "patch_size": " May be given repeatedly.",
+    "n_latents": " May be given repeatedly.",
+    "memory": " Such as 500M or 4G.",
+}
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
-Preset = Annotated[str, Option(help="fast, balanced, best or paper.")]
-MaxIter = Annotated[int | None, Option(help="Largest number of iterations.")]
-Seed = Annotated[int, Option(help="Everything random follows from it.")]
-NJobs = Annotated[int, Option(help="Threads; -1 for all processors.")]
 Force = Annotated[bool, Option("--force", help="Replace existing files.")]
 Quiet = Annotated[bool, Option("--quiet", help="Say nothing but errors.")]
 
 
 @dataclass(kw_only=True)
 class Job:
-    """What denoise and inpaint are both told; options of `restore` have its names and defaults."""
+    """What denoise and inpaint are both told, and the options of `restore`."""
 
     input: Annotated[Path, Argument(help="PNG, JPEG, TIFF or NPY file.", show_default=False)]
     output: Annotated[Path, Option("--output", "-o", help="File for the restored picture.")]
-    model: Annotated[
-        str | None,
-        Option(
-            help="subspaces, es3c (spike-and-slab) or ebsc (binary); else as the preset has it."
-        ),
-    ] = None
-    preset: Preset = "balanced"
-    patch_size: Annotated[list[int] | None, Option(help="Width of the patches; see --select.")] = (
-        None
-    )
-    n_latents: Annotated[list[int] | None, Option(help="Size of the dictionary; see --select.")] = (
-        None
-    )
-    rank: Annotated[int | None, Option(help="Directions of a subspace, at most.")] = None
-    n_states: Annotated[int | None, Option(help="States kept per patch.")] = None
-    n_parents: Annotated[int | None, Option(help="States that have children.")] = None
-    n_children: Annotated[int | None, Option(help="Children of each parent.")] = None
-    n_generations: Annotated[int | None, Option(help="Generations per iteration.")] = None
-    n_parts: Annotated[int | None, Option(help="Mini-batches per iteration.")] = None
-    parents: Annotated[str | None, Option(help="fit, random or best.")] = None
-    mutation: Annotated[str | None, Option(help="uniform, sparse or guided.")] = None
-    start: Annotated[str | None, Option(help="Learn from a sketch or from the mean.")] = None
-    max_iter: MaxIter = None
-    tol: Annotated[float, Option(help="Stop when the bound rises by less; 0: never.")] = 0.0
-    time_limit: Annotated[float | None, Option(help="Seconds for the whole run.")] = None
-    stride: Annotated[int | None, Option(help="Steps between patches.")] = None
-    merge: Annotated[str | None, Option(help="Weigh patches by mean, centre or variance.")] = None
-    select: Annotated[
-        str | None,
-        Option(help="heldout: choose by values held out. --patch-size may then come repeatedly."),
-    ] = None
-    restarts: Annotated[int, Option(help="Seeds that --select chooses from.")] = 1
-    seed: Seed = 0
-    n_jobs: NJobs = -1
-    memory: Annotated[str | None, Option(help="Bytes for patches, such as 500M or 4G.")] = None
     reference: Annotated[Path | None, Option(help="Clean picture, to compare with.")] = None
     uncertainty: Annotated[Path | None, Option(help="File for standard deviations.")] = None
     json: Annotated[Path | None, Option(help="File for settings and results.")] = None
     force: Force = False
     quiet: Quiet = False
+    options: dict[str, Any]
+
+
+def asked(name: str) -> inspect.Parameter:
+    """An option of `restore` as one of the command line."""
+    kind, setting = OPTIONS[name]
+    words = f"One of {', '.join(setting.choices)}. " if setting.choices else ""
+    told = Option(help=words + setting.doc + HINTS.get(name, ""))
+    annotation: Any = Annotated[WRITTEN.get(name, kind), told]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=setting.default, annotation=annotation
+    )
+
+
+def with_parameters(
+    command: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Give a command another signature, for Typer."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    return command
+
+
+def with_options(*names: str, **defaults: Any) -> Callable[..., Callable[..., None]]:
+    """Give a command some options of `restore` besides its own, some with another default."""
+    options = [asked(name) for name in names]
+    options += [asked(name).replace(default=default) for name, default in defaults.items()]
+
+    def with_these(command: Callable[..., None]) -> Callable[..., None]:
+        *own, _ = inspect.signature(command).parameters.values()
+        return with_parameters(command, [*own, *options])
+
+    return with_these
 
 
 def with_job(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a `Job` besides its own."""
     own = dict(inspect.signature(command).parameters)
     del own["job"]
-    parameters = [*own.values(), *inspect.signature(Job).parameters.values()]
+    shared = dict(inspect.signature(Job).parameters)
+    del shared["options"]
+    options = [asked(name) for name in OPTIONS if name not in UNASKED]
 
     @wraps(command)
     def filled(**given: Any) -> None:
         mine = {name: given.pop(name) for name in own}
-        command(job=Job(**given), **mine)
+        job = {name: given.pop(name) for name in shared}
+        command(job=Job(options=given, **job), **mine)
 
-    filled.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    filled.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-    return filled
+    return with_parameters(filled, [*own.values(), *shared.values(), *options])
 
 
 def show_version(wanted: bool) -> None:
@@ -156,16 +162,14 @@ def inpaint(
 
 
 @app.command()
+@with_options("max_iter", "seed", "n_jobs", preset="fast")
 def demo(
     output: Annotated[
         Path, Option("--output", "-o", help="File for clean, noisy and restored side by side.")
     ] = Path("evoem-demo.png"),
-    preset: Preset = "fast",
-    max_iter: MaxIter = None,
-    seed: Seed = 0,
-    n_jobs: NJobs = -1,
     force: Force = False,
     quiet: Quiet = False,
+    **given: Any,
 ) -> None:
     """Add noise to a photograph and remove it again. Needs scikit-image."""
     with one_sentence():
@@ -175,23 +179,25 @@ def demo(
             raise ValueError("demo needs scikit-image: pip install 'evoem[demo]'.") from None
         import numpy as np
 
-        from evoem import progress
-        from evoem.images import degrade, files
+        from evoem import progress, report
+        from evoem.images import canonical_arrays, degrade, files
+        from evoem.images.settings import checked
 
+        options = checked("demo", given)
         photograph = data.camera()
         step = len(photograph) // DEMO_SIDE
         blocks = photograph.reshape(DEMO_SIDE, step, DEMO_SIDE, step)
         clean = files.Picture(blocks.mean((1, 3)), None, False, False, {})
-        noisy = clean._replace(pixels=degrade.add_noise(clean.pixels, DEMO_NOISE, seed))
+        noisy = clean._replace(pixels=degrade.add_noise(clean.pixels, DEMO_NOISE, options["seed"]))
         board = clean._replace(pixels=np.zeros((DEMO_SIDE, 3 * DEMO_SIDE), np.uint8))
         files.check_output(output, force=force, picture=board)
-        options = {"preset": preset, "max_iter": max_iter, "seed": seed, "n_jobs": n_jobs}
-        results = progress.restore_slices(noisy.pixels[None], [None], options, quiet=quiet)
+        slices = [canonical_arrays.read(noisy.pixels, None, None, False)]
+        results = progress.restore_slices(slices, False, options, quiet=quiet)
         restored = clean._replace(pixels=results[0].image)
         row = np.concatenate([clean.pixels, noisy.pixels, restored.pixels], axis=1)
         board = board._replace(pixels=np.clip(np.rint(row), 0, 255).astype(np.uint8))
         files.write(output, board, force=force)
-        finish(output, results, 1, progress.scores(clean, noisy, restored, 255.0), quiet)
+        finish(output, results, 1, report.scores(clean, noisy, restored, 255.0), quiet)
 
 
 @contextmanager
@@ -214,20 +220,24 @@ def run(command: str, job: Job, mask: Path | None, keep_observed: bool) -> None:
     """Read, check, restore, write and tell."""
     import numpy as np
 
-    from evoem import progress
+    from evoem import progress, report
     from evoem.images import files
+    from evoem.images.settings import checked
+    from evoem.images.stacks import Stack
 
-    options = restore_options(job) | {"keep_observed": keep_observed, "alpha": False}
+    written = restore_options(job.options)
+    options = checked(command, written)
     picture = files.read(job.input)
     check_outputs(job, picture)
-    options["channel_axis"] = -1 if picture.colour else None
-    slices = picture.pixels if picture.stack else picture.pixels[None]
-    masks = read_masks(mask, picture)
-    check_slices(slices, masks, options)
+    axis = -1 if picture.colour else None
+    pixels = picture.pixels if picture.stack else picture.pixels[None]
+    slices = list(Stack(pixels, read_masks(mask, picture), axis, alpha=False).slices())
+    if keep_observed and all(one.observed is None for one in slices):
+        raise ValueError("mask must mark missing pixels unless the picture has NaN; got neither.")
     reference = None if job.reference is None else read_reference(job.reference, picture)
 
-    results = progress.restore_slices(slices, masks, options, quiet=job.quiet)
-    values, std = slices.copy(), np.full(slices.shape, np.nan, np.float32)
+    results = progress.restore_slices(slices, keep_observed, options, quiet=job.quiet)
+    values, std = pixels.copy(), np.full(pixels.shape, np.nan, np.float32)
     for number, result in enumerate(results):
         values[number], std[number] = result.image, result.std
     shape = picture.pixels.shape
@@ -236,27 +246,29 @@ def run(command: str, job: Job, mask: Path | None, keep_observed: bool) -> None:
     if job.uncertainty is not None:
         deviations = deviation_picture(job.uncertainty, picture, std.reshape(shape))
         files.write(job.uncertainty, deviations, force=job.force)
-    found = {} if reference is None else progress.scores(reference, picture, restored)
+    found = {} if reference is None else report.scores(reference, picture, restored)
     if job.json is not None:
         paths = {"input": job.input, "output": job.output, "mask": mask, "reference": job.reference}
+        known = {"keep_observed": keep_observed, "alpha": False, "channel_axis": axis}
+        limit = {"time_limit": options["time_limit"]}  # of a stack, not of its first slice
         about = {
             "command": command,
             **{name: None if path is None else str(path) for name, path in paths.items()},
-            "settings": options | results[0].settings | {"time_limit": job.time_limit},
+            "settings": written | known | results[0].settings | limit,
         }
-        write_json(job.json, about | progress.record(results, picture, found), job.force)
-    finish(job.output, results, len(slices), found, job.quiet)
+        write_json(job.json, about | report.record(results, picture, found), job.force)
+    finish(job.output, results, len(pixels), found, job.quiet)
 
 
-def restore_options(job: Job) -> dict[str, Any]:
-    """The options that `restore` knows."""
-    from evoem.images.restore import Options
-
-    options = {name: value for name, value in vars(job).items() if name in Options.__annotations__}
+def restore_options(written: dict[str, Any]) -> dict[str, Any]:
+    """Options as `restore` takes them."""
+    options = dict(written)
     for name in ("patch_size", "n_latents"):
         if options[name] is not None and len(options[name]) == 1:
             (options[name],) = options[name]
-    return options | {"memory": None if job.memory is None else n_bytes(job.memory)}
+    if options["memory"] is not None:
+        options["memory"] = n_bytes(options["memory"])
+    return options
 
 
 def n_bytes(size: str) -> int:
@@ -278,11 +290,11 @@ def check_outputs(job: Job, picture: "Picture") -> None:
     from evoem.images import files
 
     paths = [path for path in (job.output, job.uncertainty, job.json) if path is not None]
-    places = [os.path.realpath(path) for path in paths]
-    for number, place in enumerate(places):
-        if place in places[:number]:
+    targets = [os.path.realpath(path) for path in paths]
+    for number, target in enumerate(targets):
+        if target in targets[:number]:
             raise ValueError(f"{paths[number]} must be the path of one output; got it for two.")
-    if os.path.realpath(job.input) in places and not job.force:
+    if os.path.realpath(job.input) in targets and not job.force:
         raise ValueError(f"{job.input} must not be input and output unless force is given.")
     given = {os.path.realpath(path) for path in (job.input, job.reference) if path is not None}
     for path in paths[1:]:
@@ -297,21 +309,10 @@ def check_outputs(job: Job, picture: "Picture") -> None:
         check_place(job.json, force=job.force)
 
 
-def check_slices(slices: "Array", masks: Sequence["Array | None"], options: dict[str, Any]) -> None:
-    """Refuse a slice that cannot be restored before the first one is."""
-    from evoem.images import arrays
-
-    complete = True
-    for one, mask in zip(slices, masks, strict=True):
-        complete &= arrays.read(one, mask, options["channel_axis"], False).observed is None
-    if complete and options["keep_observed"]:
-        raise ValueError("mask must mark missing pixels unless the picture has NaN; got neither.")
-
-
-def read_masks(path: Path | None, picture: "Picture") -> Sequence["Array | None"]:
+def read_masks(path: Path | None, picture: "Picture") -> list["Array | None"]:
     """What is missing of each slice, besides NaN."""
     from evoem.images import files
-    from evoem.images.restore import slice_masks
+    from evoem.images.stacks import slice_masks
 
     shape = picture.pixels.shape
     if path is None:
@@ -325,7 +326,7 @@ def read_masks(path: Path | None, picture: "Picture") -> Sequence["Array | None"
 
 def read_reference(path: Path, picture: "Picture") -> "Picture":
     """The clean picture."""
-    from evoem import progress
+    from evoem import report
     from evoem.images import files
 
     reference = files.read(path)
@@ -334,7 +335,7 @@ def read_reference(path: Path, picture: "Picture") -> "Picture":
             f"reference {path} must have the shape of the picture, {picture.pixels.shape}; "
             f"got {reference.pixels.shape}."
         )
-    if not progress.peak(reference) > 0:
+    if not report.peak(reference) > 0:
         raise ValueError(f"reference {path} must have a range of values; got none, or NaN.")
     return reference
 
@@ -358,11 +359,11 @@ def finish(
     output: Path, results: Sequence["Restoration"], n_slices: int, found: "Scores", quiet: bool
 ) -> None:
     """Say what came of it, and leave with the exit code for it."""
-    from evoem import progress
+    from evoem import report
 
     if not quiet:
-        typer.echo(f"{output}: {progress.summary(results, found)}")
-        for note in progress.notes(results, n_slices):
+        typer.echo(f"{output}: {report.summary(results, found)}")
+        for note in report.notes(results, n_slices):
             typer.echo(note)
-    if progress.was_interrupted(results, n_slices):
+    if report.was_interrupted(results, n_slices):
         raise typer.Exit(EXIT_INTERRUPTED)

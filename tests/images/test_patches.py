@@ -7,15 +7,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evoem.images.patches import Canvas, cut, grid, window
+from evoem.images.patches import Canvas, cut, regular_grid, window
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 
 
-def merge(patches, places, weights=None):
+def merge(patches, grid, weights=None):
     """All patches on one canvas; alike without weights."""
-    canvas = Canvas(places)
-    canvas.add(None, patches, np.ones(places.n_pixels) if weights is None else weights)
+    canvas = Canvas(grid)
+    canvas.add(None, patches, np.ones(grid.n_pixels) if weights is None else weights)
     return canvas.mean()
 
 
@@ -40,7 +40,7 @@ def slow_starts(length, size, stride):
     return begins if begins[-1] + size == length else [*begins, length - size]
 
 
-def slow_places(shape, patch_size, stride):
+def slow_indices(shape, patch_size, stride):
     """For each patch the (row, column, channel) of each of its numbers."""
     height, width = min(patch_size, shape[0]), min(patch_size, shape[1])
     return [
@@ -56,16 +56,16 @@ def slow_places(shape, patch_size, stride):
 
 
 def slow_cut(image, layout):
-    return np.array([[image[place] for place in patch] for patch in slow_places(*layout)])
+    return np.array([[image[index] for index in patch] for patch in slow_indices(*layout)])
 
 
 def slow_mean(layout, numbers, patches, weights):
-    places = slow_places(*layout)
+    grid = slow_indices(*layout)
     total, weight = np.zeros(layout[0]), np.zeros(layout[0])
     for n, patch, patch_weights in zip(numbers, patches, weights, strict=True):
-        for place, value, w in zip(places[n], patch, patch_weights, strict=True):
-            total[place] += w * value
-            weight[place] += w
+        for index, value, w in zip(grid[n], patch, patch_weights, strict=True):
+            total[index] += w * value
+            weight[index] += w
     mean = np.full(layout[0], np.nan)
     mean[weight > 0] = total[weight > 0] / weight[weight > 0]
     return mean
@@ -80,29 +80,29 @@ def slow_mean(layout, numbers, patches, weights):
 @example(((1, 1, 1), 8, 8))
 def test_patches_are_cut_as_in_a_loop_over_pixels(layout):
     image = random_image(layout[0])
-    places = grid(*layout)
+    grid = regular_grid(*layout)
     expected = slow_cut(image, layout)
-    assert (places.n_patches, places.n_pixels) == expected.shape
-    np.testing.assert_array_equal(cut(image, places), expected)
+    assert (grid.n_patches, grid.n_pixels) == expected.shape
+    np.testing.assert_array_equal(cut(image, grid), expected)
 
 
 @repeatable
 @given(layouts(), st.data())
 def test_chosen_patches_are_those_of_all(layout, data):
     image = random_image(layout[0])
-    places = grid(*layout)
-    everything = cut(image, places)
-    numbers = np.array(data.draw(st.lists(st.integers(0, places.n_patches - 1))), np.int32)
-    np.testing.assert_array_equal(cut(image, places, numbers), everything[numbers])
-    part = data.draw(st.slices(places.n_patches))
-    np.testing.assert_array_equal(cut(image, places, part), everything[part])
+    grid = regular_grid(*layout)
+    everything = cut(image, grid)
+    numbers = np.array(data.draw(st.lists(st.integers(0, grid.n_patches - 1))), np.int32)
+    np.testing.assert_array_equal(cut(image, grid, numbers), everything[numbers])
+    part = data.draw(st.slices(grid.n_patches))
+    np.testing.assert_array_equal(cut(image, grid, part), everything[part])
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.float32])
 def test_patches_have_the_type_of_the_image_whatever_its_layout(dtype):
     image = random_image((9, 7, 3)).astype(dtype)
-    places = grid(image.shape, 4, 2)
-    patches = cut(np.asfortranarray(image), places)
+    grid = regular_grid(image.shape, 4, 2)
+    patches = cut(np.asfortranarray(image), grid)
     assert patches.dtype == dtype
     np.testing.assert_array_equal(patches, slow_cut(image, (image.shape, 4, 2)))
 
@@ -110,23 +110,23 @@ def test_patches_have_the_type_of_the_image_whatever_its_layout(dtype):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_cutting_some_patches_takes_the_memory_of_those(order):
     image = np.asarray(random_image((150, 150, 3)), order=order)
-    places = grid(image.shape, 10)
-    numbers = np.random.default_rng(0).permutation(places.n_patches)[:5000]
+    grid = regular_grid(image.shape, 10)
+    numbers = np.random.default_rng(0).permutation(grid.n_patches)[:5000]
     tracemalloc.start()
-    patches = cut(image, places, numbers)
+    patches = cut(image, grid, numbers)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.1 * patches.nbytes
 
 
 def test_without_a_stride_there_is_a_patch_at_every_place():
-    assert grid((20, 30, 1), 7).n_patches == 14 * 24
+    assert regular_grid((20, 30, 1), 7).n_patches == 14 * 24
 
 
 def test_a_stride_is_kept_and_the_last_place_added():
-    places = grid((12, 11, 1), 4, 3)
-    assert places.tops.tolist() == [0, 3, 6, 8]
-    assert places.lefts.tolist() == [0, 3, 6, 7]
+    grid = regular_grid((12, 11, 1), 4, 3)
+    assert grid.tops.tolist() == [0, 3, 6, 8]
+    assert grid.lefts.tolist() == [0, 3, 6, 7]
 
 
 # --------------------------------------------------------------------------------------- merging
@@ -138,12 +138,12 @@ def test_patches_beyond_the_edges_are_those_of_an_image_in_a_frame(layout, beyon
     """The frame is as wide as whole strides that fit into a share of a patch; zeros lie there."""
     shape, patch_size, stride = layout
     image = random_image(shape)
-    places = grid(*layout, beyond)
+    grid = regular_grid(*layout, beyond)
     size = min(patch_size, *shape[:2])
     margin = max(m for m in range(size + 1) if m <= beyond * size and m % stride == 0)
     framed = np.zeros((shape[0] + 2 * margin, shape[1] + 2 * margin, shape[2]))
     framed[margin : margin + shape[0], margin : margin + shape[1]] = image
-    height, width = places.patch
+    height, width = grid.patch
     tops, lefts = (
         slow_starts(length, side, stride)
         for length, side in zip(framed.shape, (height, width), strict=False)
@@ -151,15 +151,15 @@ def test_patches_beyond_the_edges_are_those_of_an_image_in_a_frame(layout, beyon
     expected = [
         framed[top : top + height, left : left + width].ravel() for top in tops for left in lefts
     ]
-    np.testing.assert_array_equal(cut(image, places), expected)
-    np.testing.assert_allclose(merge(cut(image, places), places), image, rtol=1e-12)
+    np.testing.assert_array_equal(cut(image, grid), expected)
+    np.testing.assert_allclose(merge(cut(image, grid), grid), image, rtol=1e-12)
 
 
 @pytest.mark.parametrize("length", [8, 9])
 def test_beyond_the_edges_every_pixel_is_in_as_many_patches(length):
     """But for those at an edge, which are in one less of four along that direction."""
-    canvas = Canvas(grid((length, length, 1), 4, beyond=0.5))
-    canvas.add(None, np.ones((canvas.places.n_patches, 16)), np.ones(16))
+    canvas = Canvas(regular_grid((length, length, 1), 4, beyond=0.5))
+    canvas.add(None, np.ones((canvas.grid.n_patches, 16)), np.ones(16))
     along = np.array([3] + [4] * (length - 2) + [3])
     np.testing.assert_array_equal(canvas.weight[..., 0], np.outer(along, along))
 
@@ -170,24 +170,24 @@ def test_beyond_the_edges_every_pixel_is_in_as_many_patches(length):
 @example(((19, 1, 1), 2, 2), False, 0)
 def test_merging_undoes_cutting_for_any_weights(layout, one_for_all, seed):
     image = random_image(layout[0], seed)
-    places = grid(*layout)
-    patches = cut(image, places)
+    grid = regular_grid(*layout)
+    patches = cut(image, grid)
     shape = patches.shape[1:] if one_for_all else patches.shape
     weights = np.random.default_rng(seed).uniform(1e-3, 1e3, shape)
-    np.testing.assert_allclose(merge(patches, places, weights), image, rtol=1e-12)
+    np.testing.assert_allclose(merge(patches, grid, weights), image, rtol=1e-12)
 
 
 @repeatable
 @given(layouts(), st.booleans(), st.integers(0, 1000))
 def test_patches_that_disagree_are_averaged_as_in_a_loop(layout, one_for_all, seed):
     rng = np.random.default_rng(seed)
-    places = grid(*layout)
-    patches = rng.normal(size=(places.n_patches, places.n_pixels))
+    grid = regular_grid(*layout)
+    patches = rng.normal(size=(grid.n_patches, grid.n_pixels))
     weights = rng.uniform(0.1, 3, patches.shape[1:] if one_for_all else patches.shape)
     expected = slow_mean(
         layout, range(len(patches)), patches, np.broadcast_to(weights, patches.shape)
     )
-    np.testing.assert_allclose(merge(patches, places, weights), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(merge(patches, grid, weights), expected, rtol=1e-12, atol=1e-12)
 
 
 @repeatable
@@ -195,28 +195,26 @@ def test_patches_that_disagree_are_averaged_as_in_a_loop(layout, one_for_all, se
 def test_groups_of_any_size_and_order_merge_alike(layout, data):
     seed = data.draw(st.integers(0, 1000))
     rng = np.random.default_rng(seed)
-    places = grid(*layout)
-    patches = rng.normal(size=(places.n_patches, places.n_pixels))
+    grid = regular_grid(*layout)
+    patches = rng.normal(size=(grid.n_patches, grid.n_pixels))
     weights = rng.uniform(0.1, 3, patches.shape)
-    order = rng.permutation(places.n_patches)
-    bounds = data.draw(st.lists(st.integers(0, places.n_patches), max_size=6))
-    canvas = Canvas(places)
+    order = rng.permutation(grid.n_patches)
+    bounds = data.draw(st.lists(st.integers(0, grid.n_patches), max_size=6))
+    canvas = Canvas(grid)
     for numbers in np.split(order, sorted(bounds)):
         canvas.add(numbers, patches[numbers], weights[numbers])
-    np.testing.assert_allclose(
-        canvas.mean(), merge(patches, places, weights), rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(canvas.mean(), merge(patches, grid, weights), rtol=1e-12, atol=1e-12)
 
 
 @repeatable
 @given(layouts(), st.data())
 def test_pixels_without_a_patch_are_nan_and_a_patch_may_come_twice(layout, data):
-    places = grid(*layout)
-    numbers = data.draw(st.lists(st.integers(0, places.n_patches - 1), max_size=5))
+    grid = regular_grid(*layout)
+    numbers = data.draw(st.lists(st.integers(0, grid.n_patches - 1), max_size=5))
     rng = np.random.default_rng(len(numbers))
-    patches = rng.normal(size=(len(numbers), places.n_pixels))
+    patches = rng.normal(size=(len(numbers), grid.n_pixels))
     weights = rng.uniform(0.1, 3, patches.shape)
-    canvas = Canvas(places)
+    canvas = Canvas(grid)
     canvas.add(np.array(numbers, np.int64), patches, weights)
     expected = slow_mean(layout, numbers, patches, weights)
     np.testing.assert_allclose(canvas.mean(), expected, rtol=1e-12, atol=1e-12)
@@ -224,11 +222,11 @@ def test_pixels_without_a_patch_are_nan_and_a_patch_may_come_twice(layout, data)
 
 def test_a_slice_of_patches_is_added_to_its_places():
     layout = ((9, 8, 2), 4, 2)
-    places = grid(*layout)
-    patches = cut(random_image(layout[0]), places, slice(None, None, -3))
-    canvas = Canvas(places)
-    canvas.add(slice(None, None, -3), patches, np.ones(places.n_pixels))
-    numbers = range(places.n_patches)[::-3]
+    grid = regular_grid(*layout)
+    patches = cut(random_image(layout[0]), grid, slice(None, None, -3))
+    canvas = Canvas(grid)
+    canvas.add(slice(None, None, -3), patches, np.ones(grid.n_pixels))
+    numbers = range(grid.n_patches)[::-3]
     expected = slow_mean(layout, numbers, patches, np.ones(patches.shape))
     np.testing.assert_allclose(canvas.mean(), expected, rtol=1e-12)
 
@@ -236,33 +234,33 @@ def test_a_slice_of_patches_is_added_to_its_places():
 def test_sums_of_single_precision_patches_are_in_double_precision():
     # 400 patches of 1e6 + 1/16 on a pixel: single precision resolves sums of 4e8 to 32.
     value = np.float32(1e6 + 1 / 16)
-    places = grid((39, 39, 1), 20)
-    patches = np.full((places.n_patches, places.n_pixels), value)
+    grid = regular_grid((39, 39, 1), 20)
+    patches = np.full((grid.n_patches, grid.n_pixels), value)
     weights = np.full(patches.shape, 1 / 3, np.float32)
-    image = merge(patches, places, weights)
+    image = merge(patches, grid, weights)
     assert image.dtype == np.float64
     np.testing.assert_allclose(image, float(value), rtol=1e-14)
 
 
 def test_patches_in_any_memory_layout_are_merged_alike():
     rng = np.random.default_rng(0)
-    places = grid((9, 8, 3), 4)
-    patches = rng.normal(size=(places.n_patches, places.n_pixels))
+    grid = regular_grid((9, 8, 3), 4)
+    patches = rng.normal(size=(grid.n_patches, grid.n_pixels))
     weights = rng.uniform(0.1, 3, patches.shape)
-    turned = merge(np.asfortranarray(patches), places, np.asfortranarray(weights))
-    np.testing.assert_array_equal(turned, merge(patches, places, weights))
+    turned = merge(np.asfortranarray(patches), grid, np.asfortranarray(weights))
+    np.testing.assert_array_equal(turned, merge(patches, grid, weights))
 
 
 @repeatable
 @given(layouts())
 def test_spreading_ones_counts_the_patches_over_a_pixel_which_are_never_none(layout):
-    places = grid(*layout)
+    grid = regular_grid(*layout)
     counts = np.zeros(layout[0])
-    for patch in slow_places(*layout):
-        for place in patch:
-            counts[place] += 1
-    canvas = Canvas(places)
-    canvas.add(None, np.ones((places.n_patches, places.n_pixels)), np.ones(places.n_pixels))
+    for patch in slow_indices(*layout):
+        for index in patch:
+            counts[index] += 1
+    canvas = Canvas(grid)
+    canvas.add(None, np.ones((grid.n_patches, grid.n_pixels)), np.ones(grid.n_pixels))
     np.testing.assert_array_equal(canvas.total, counts)
     assert counts.min() >= 1
 
@@ -282,11 +280,11 @@ def test_a_centre_window_is_a_gaussian_of_a_third_of_the_patch(height, width, ch
 
 
 def test_a_mean_window_gives_the_plain_mean():
-    places = grid((8, 9, 2), 4)
-    patches = np.random.default_rng(0).normal(size=(places.n_patches, places.n_pixels))
-    weights = window(places.patch, "mean", 2)
-    np.testing.assert_array_equal(weights, np.ones(places.n_pixels))
-    np.testing.assert_array_equal(merge(patches, places, weights), merge(patches, places))
+    grid = regular_grid((8, 9, 2), 4)
+    patches = np.random.default_rng(0).normal(size=(grid.n_patches, grid.n_pixels))
+    weights = window(grid.patch, "mean", 2)
+    np.testing.assert_array_equal(weights, np.ones(grid.n_pixels))
+    np.testing.assert_array_equal(merge(patches, grid, weights), merge(patches, grid))
 
 
 # ---------------------------------------------------------------------------------------- errors
@@ -303,7 +301,7 @@ def test_a_mean_window_gives_the_plain_mean():
 )
 def test_grids_that_cannot_be_are_refused(arguments, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011
-        grid(*arguments)
+        regular_grid(*arguments)
     assert str(error.value) == message
 
 
@@ -312,10 +310,10 @@ def test_grids_that_cannot_be_are_refused(arguments, message):
 )
 def test_numbers_of_no_patch_are_refused(numbers, got):
     image = random_image((5, 5, 1))
-    places = grid(image.shape, 3)
+    grid = regular_grid(image.shape, 3)
     for use in (
-        lambda: cut(image, places, np.array(numbers)),
-        lambda: Canvas(places).add(np.array(numbers), np.ones((len(numbers), 9)), np.ones(9)),
+        lambda: cut(image, grid, np.array(numbers)),
+        lambda: Canvas(grid).add(np.array(numbers), np.ones((len(numbers), 9)), np.ones(9)),
     ):
         with pytest.raises(ValueError, match="numbers must be an integer between 0 and 8") as error:
             use()
@@ -323,15 +321,15 @@ def test_numbers_of_no_patch_are_refused(numbers, got):
 
 
 def test_arrays_of_another_shape_are_refused():
-    places = grid((5, 5, 1), 3)
+    grid = regular_grid((5, 5, 1), 3)
     with pytest.raises(ValueError, match=r"image must have the shape \(5, 5, 1\); got \(5, 5\)\."):
-        cut(np.ones((5, 5)), places)
+        cut(np.ones((5, 5)), grid)
     with pytest.raises(ValueError, match=r"patches must have the shape \(9, 9\); got \(8, 9\)\."):
-        merge(np.ones((8, 9)), places)
+        merge(np.ones((8, 9)), grid)
     with pytest.raises(ValueError, match=r"weights must have the shape \(9,\); got \(8,\)\."):
-        merge(np.ones((9, 9)), places, np.ones(8))
+        merge(np.ones((9, 9)), grid, np.ones(8))
     with pytest.raises(ValueError, match=r"weights must have the shape \(9, 9\); got \(1, 9\)\."):
-        merge(np.ones((9, 9)), places, np.ones((1, 9)))
+        merge(np.ones((9, 9)), grid, np.ones((1, 9)))
 
 
 def test_an_unknown_window_is_refused():

@@ -23,7 +23,7 @@ class Merged(NamedTuple):
     near: NDArray[np.bool_]  # whether any patch saw something near a value
 
 
-class Weighing(NamedTuple):
+class Weighting(NamedTuple):
     """How much overlapping patches count."""
 
     window: NDArray[np.float64]  # (n_pixels,)
@@ -40,29 +40,30 @@ class Estimate(NamedTuple):
     variance: NDArray[np.float64]
 
 
-def weighing(places: patches.Grid, merge: str, noise_variance: float) -> Weighing:
+def weighting(grid: patches.Grid, merge: str, noise_variance: float) -> Weighting:
     """What a way to merge means for patches of a grid."""
     kind = "mean" if merge == "variance" else merge
-    window = patches.window(places.patch, kind, places.shape[2])
+    window = patches.window(grid.patch, kind, grid.shape[2])
     floor = VARIANCE_FLOOR * noise_variance + float(np.finfo(float).tiny)
-    return Weighing(window, merge == "variance", floor)
+    return Weighting(window, merge == "variance", floor)
 
 
 def merge_patches(
-    places: patches.Grid, merge: str, noise_variance: float, estimates: Iterable[Estimate]
+    grid: patches.Grid, merge: str, noise_variance: float, estimates: Iterable[Estimate]
 ) -> Merged:
     """Patches put together, some at a time."""
-    canvas, squares, seen = (patches.Canvas(places) for _ in range(3))
-    window, by_variance, floor = weighing(places, merge, noise_variance)
+    canvas, squares, seen = (patches.Canvas(grid) for _ in range(3))
+    window, by_variance, floor = weighting(grid, merge, noise_variance)
     masked = False
     for numbers, observed, mean, variance in estimates:
         weights = np.broadcast_to(window, mean.shape)
         if by_variance:
             weights = weights / (variance + floor)
+        some: NDArray[np.bool_] = np.ones((len(mean), 1), np.bool_)  # of a patch was observed
         if observed is not None:
-            masked, some = True, observed.any(1, keepdims=True)
+            masked, some = True, np.asarray(observed.any(1, keepdims=True))
             weights = np.where(some, weights, UNSEEN * weights)
-            seen.add(numbers, np.broadcast_to(some, mean.shape), window)
+        seen.add(numbers, np.broadcast_to(some, mean.shape), window)
         canvas.add(numbers, mean, weights)
         squares.add(numbers, variance + mean**2, weights)
     mean = canvas.mean()

@@ -40,6 +40,12 @@ class Grid(NamedTuple):
         """Numbers in a patch."""
         return self.patch[0] * self.patch[1] * self.shape[2]
 
+    @property
+    def widest_step(self) -> int:
+        """From one patch to the next, in pixels."""
+        steps = (np.diff(starts).max(initial=1) for starts in (self.tops, self.lefts))
+        return int(max(steps))
+
     def corners(self, numbers: Numbers | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Top rows and left columns of the patches of these numbers; None is all of them."""
         if numbers is None:
@@ -47,7 +53,7 @@ class Grid(NamedTuple):
         if isinstance(numbers, slice):
             chosen = range(self.n_patches)[numbers]
             numbers = np.arange(chosen.start, chosen.stop, chosen.step)
-        elif numbers.size:  # kernels do not look whether a place lies in the image
+        elif numbers.size:  # kernels do not look whether a patch lies in the image
             for extreme in (numbers.min(), numbers.max()):
                 validation.integer("numbers", extreme.item(), 0, self.n_patches - 1)
         row, column = np.divmod(numbers.astype(np.int64), len(self.lefts))
@@ -55,13 +61,13 @@ class Grid(NamedTuple):
 
 
 def starts(length: int, size: int, stride: int) -> NDArray[np.int64]:
-    """Every stride-th place for a patch, and the last one, so that every pixel is covered."""
+    """Every stride-th start of a patch, and the last one, so that every pixel is covered."""
     last = length - size
-    places = np.arange(0, last + 1, stride)
-    return places if places[-1] == last else np.append(places, last)
+    found = np.arange(0, last + 1, stride)
+    return found if found[-1] == last else np.append(found, last)
 
 
-def grid(
+def regular_grid(
     shape: tuple[int, int, int], patch_size: int, stride: int = 1, beyond: float = 0.0
 ) -> Grid:
     """Patches of `patch_size` square, or as large as the image is where it is smaller.
@@ -84,20 +90,20 @@ def grid(
     )
 
 
-def cut(image: NDArray[Any], places: Grid, numbers: Numbers | None = None) -> NDArray[Any]:
+def cut(image: NDArray[Any], grid: Grid, numbers: Numbers | None = None) -> NDArray[Any]:
     """Patches (n, n_pixels) of these numbers, in their order and of the image's type.
 
     None is all patches. Beyond the edges of the image there are zeros. No memory is taken beyond
     that of the result, and of an image with its frame if there is one.
     """
-    _require_shape("image", image, places.shape)
-    tops, lefts = places.corners(numbers)
+    _require_shape("image", image, grid.shape)
+    tops, lefts = grid.corners(numbers)
     # In this layout NumPy gathers in C order, so that the reshape below makes no second copy.
     contiguous = np.ascontiguousarray(image)
-    if places.margin:
-        contiguous = np.pad(contiguous, [(places.margin,) * 2] * 2 + [(0, 0)])
-    windows = np.lib.stride_tricks.sliding_window_view(contiguous, places.patch, axis=(0, 1))
-    return np.moveaxis(windows, 2, -1)[tops, lefts].reshape(len(tops), places.n_pixels)
+    if grid.margin:
+        contiguous = np.pad(contiguous, [(grid.margin,) * 2] * 2 + [(0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(contiguous, grid.patch, axis=(0, 1))
+    return np.moveaxis(windows, 2, -1)[tops, lefts].reshape(len(tops), grid.n_pixels)
 
 
 def window(patch: tuple[int, int], kind: str, channels: int) -> NDArray[np.float64]:
@@ -132,15 +138,15 @@ def _add(tops, begins, height, patches, weights, total, weight):
 
 
 class Canvas:
-    """Weighted sums of patches, each in its place, to which patches are added in any order.
+    """Weighted sums of patches, each where it lies, to which patches are added in any order.
 
     `total` and `weight` have the image's shape. One thread may add at a time.
     """
 
-    def __init__(self, places: Grid) -> None:
-        self.places = places
-        rows, columns, channels = places.shape
-        margin = places.margin
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        rows, columns, channels = grid.shape
+        margin = grid.margin
         self._framed = np.zeros((2, rows + 2 * margin, columns + 2 * margin, channels))
         inside = self._framed[:, margin : margin + rows, margin : margin + columns]
         self.total, self.weight = inside
@@ -152,8 +158,8 @@ class Canvas:
 
         `weights` are those of every patch, (n_pixels,), or of each, (n, n_pixels).
         """
-        tops, lefts = self.places.corners(numbers)
-        _require_shape("patches", patches, (len(tops), self.places.n_pixels))
+        tops, lefts = self.grid.corners(numbers)
+        _require_shape("patches", patches, (len(tops), self.grid.n_pixels))
         if weights.ndim == 1:
             _require_shape("weights", weights, patches.shape[1:])
             weights = weights[None]
@@ -162,8 +168,8 @@ class Canvas:
         total, weight = self._framed.reshape(*self._framed.shape[:2], -1)
         _add(
             tops,
-            lefts * self.places.shape[2],
-            self.places.patch[0],
+            lefts * self.grid.shape[2],
+            self.grid.patch[0],
             np.ascontiguousarray(patches),
             np.ascontiguousarray(weights),
             total,
@@ -172,7 +178,7 @@ class Canvas:
 
     def mean(self) -> NDArray[np.float64]:
         """The weighted mean of what was added to each pixel, NaN where nothing was."""
-        image = np.full(self.places.shape, np.nan)
+        image = np.full(self.grid.shape, np.nan)
         np.divide(self.total, self.weight, out=image, where=self.weight != 0)
         return image
 

@@ -444,7 +444,7 @@ def test_a_compression_that_nothing_here_reads_is_named(tmp_path, monkeypatch):
     frames = [Image.fromarray(random_pixels((4, 4), "uint8")) for _ in range(2)]
     options = {"save_all": True, "append_images": frames[1:], "compression": "tiff_lzw"}
     frames[0].save(tmp_path / "a.tif", **options)
-    monkeypatch.setattr("evoem.images.tiff.find_spec", lambda name: None)
+    monkeypatch.setattr("evoem.images.files.tiff.find_spec", lambda name: None)
     with pytest.raises(FileError, match=r"a\.tif must be uncompressed.*imagecodecs.*got LZW"):
         files.read(tmp_path / "a.tif")
 
@@ -825,15 +825,15 @@ def test_a_write_that_breaks_off_changes_nothing(tmp_path, monkeypatch, name, ki
     if existing:
         files.write(path, picture)
     before = {entry: entry.read_bytes() for entry in tmp_path.iterdir()}
-    form = files.FORMATS[path.suffix]
-    writer = files.WRITERS[form]
+    name = files.BY_SUFFIX[path.suffix]
+    form = files.FORMATS[name]
 
     def break_off(file, picture):
-        writer(file, picture)
+        form.write(file, picture)
         file.truncate(20)
         raise kind("broken off")
 
-    monkeypatch.setitem(files.WRITERS, form, break_off)
+    monkeypatch.setitem(files.FORMATS, name, form._replace(write=break_off))
     expected = FileError if kind in (OSError, ValueError) else kind
     with pytest.raises(expected, match="broken off"):
         files.write(path, picture_of((8, 8), "uint8"), force=True)

@@ -11,10 +11,6 @@ from scipy.interpolate import RegularGridInterpolator
 from subspace_problems import MODEL, UNIFORM, for_all, make_problem, run_with_params, seen
 
 from evoem import em, inference
-from evoem.images import patches
-from evoem.images.arrays import read
-from evoem.images.learning import Learner
-from evoem.images.presets import SUBSPACE_PRESETS
 from evoem.models import BinarySparseCodingModel
 from evoem.models.base import Posterior
 from evoem.models.subspace import spatial_prior
@@ -240,35 +236,3 @@ def test_a_model_that_knows_no_places_says_so():
     state = em.init(model, data, n_latents=3, n_states=4)
     with pytest.raises(TypeError, match="must define a prior that depends on positions"):
         em.step(model, data, state, UNIFORM)
-
-
-# -------------------------------------------------------------------------------------- images
-
-
-def learner_of(shape, patch_size, most=None):
-    image = read(np.random.default_rng(0).normal(size=shape), None, None, False)
-    preset = SUBSPACE_PRESETS["fast"]._replace(patch_size=patch_size)
-    places = patches.grid(image.values.shape, patch_size)
-    return Learner(image, places, preset, "subspaces", 0, 1, 1 << 30, most=most)
-
-
-def test_patches_lie_between_the_points_of_an_image():
-    learner = learner_of((60, 100), 5)
-    rows, columns = learner.field_shape
-    # Corners reach over 55 and 95 pixels; points are 16 apart, where 256 patches lie around each.
-    assert (rows, columns) == (5, 7)
-    positions = learner.locate(learner.places, np.arange(learner.places.n_patches))
-    assert positions is not None
-    np.testing.assert_allclose(positions[[0, -1]], [[0, 0], [rows - 1, columns - 1]])
-    middle = learner.places.n_patches // 2  # the first patch of row 28 of 56
-    np.testing.assert_allclose(positions[middle], [28 / 55 * (rows - 1), 0])
-
-
-def test_fewer_patches_have_fewer_points():
-    few, many = learner_of((60, 100), 5, most=600), learner_of((60, 100), 5)
-    assert few.field_shape == (3, 3)  # 48 apart
-    assert np.prod(few.field_shape) < np.prod(many.field_shape)
-
-
-def test_an_image_as_large_as_a_patch_has_one_point():
-    assert learner_of((5, 30), 5).field_shape[0] == 1

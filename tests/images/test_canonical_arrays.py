@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from evoem.images import arrays
+from evoem.images import canonical_arrays
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -86,7 +86,7 @@ def test_images_are_read_as_in_a_loop_over_values(case, alpha, data):
     image, axis = case
     mask = draw_mask(data, image, axis)
     assume(some_seen(image, mask, axis, alpha))
-    canonical = arrays.read(image, mask, axis, alpha)
+    canonical = canonical_arrays.read(image, mask, axis, alpha)
     values, alphas = slow_values(image, mask, axis, alpha)
     assert canonical.values.dtype == np.float32
     assert set(np.ndindex(canonical.values.shape)) == set(values)
@@ -100,7 +100,7 @@ def test_images_are_read_as_in_a_loop_over_values(case, alpha, data):
     for pixel, value in alphas.items():
         assert canonical.alpha[pixel] == value
     seen = {v for v in values.values() if v is not None}
-    assert arrays.is_constant(canonical) == (len(seen) == 1)
+    assert canonical_arrays.is_constant(canonical) == (len(seen) == 1)
 
 
 @repeatable
@@ -109,8 +109,8 @@ def test_nan_is_missing_as_in_a_mask(case, data):
     image, axis = case
     mask = data.draw(hnp.arrays("bool", image.shape))
     assume(some_seen(image, mask, axis, True))
-    masked = arrays.read(image, mask, axis, True)
-    holed = arrays.read(np.where(mask, np.nan, image), None, axis, True)
+    masked = canonical_arrays.read(image, mask, axis, True)
+    holed = canonical_arrays.read(np.where(mask, np.nan, image), None, axis, True)
     np.testing.assert_array_equal(holed.values, masked.values)
     if masked.observed is None:
         assert holed.observed is None
@@ -128,7 +128,7 @@ def test_only_a_large_offset_is_taken_away_and_it_leaves_three_deviations(image,
     moved = image + offset
     mean, deviation = moved.mean(), moved.std()
     assume(deviation > 1e-3)
-    got = arrays.read(moved, None, None, True)
+    got = canonical_arrays.read(moved, None, None, True)
     if abs(mean) <= 10 * deviation:
         assert got.offset == 0
     else:
@@ -147,13 +147,15 @@ def test_what_was_read_is_written_back_exactly(case, alpha, keep_observed, data)
     image, axis = case
     mask = draw_mask(data, image, axis)
     assume(some_seen(image, mask, axis, alpha))
-    canonical = arrays.read(image, mask, axis, alpha)
+    canonical = canonical_arrays.read(image, mask, axis, alpha)
     own = np.float64(image if axis is None else np.moveaxis(image, axis, -1))
     own = (own[..., None] if axis is None else own)[..., : canonical.values.shape[2]]
     filled = own - canonical.offset
     seen = True if canonical.observed is None else canonical.observed
     np.testing.assert_allclose(np.where(seen, canonical.values - filled, 0), 0, atol=4e-3)
-    written = arrays.write(canonical, np.where(seen, canonical.values, filled), keep_observed)
+    written = canonical_arrays.write(
+        canonical, np.where(seen, canonical.values, filled), keep_observed
+    )
     assert written.dtype == image.dtype
     np.testing.assert_array_equal(written, image)
 
@@ -164,10 +166,10 @@ def test_images_are_written_as_in_a_loop_over_values(case, alpha, keep_observed,
     image, axis = case
     mask = draw_mask(data, image, axis)
     assume(some_seen(image, mask, axis, alpha))
-    canonical = arrays.read(image, mask, axis, alpha)
+    canonical = canonical_arrays.read(image, mask, axis, alpha)
     elements = st.floats(-60000, 60000, width=32, allow_subnormal=False)
     restored = data.draw(hnp.arrays("float64", canonical.values.shape, elements=elements))
-    written = arrays.write(canonical, restored, keep_observed)
+    written = canonical_arrays.write(canonical, restored, keep_observed)
     assert written.dtype == image.dtype
     assert written.shape == image.shape
     values, alphas = slow_values(image, mask, axis, alpha)
@@ -189,60 +191,68 @@ def test_images_are_written_as_in_a_loop_over_values(case, alpha, keep_observed,
 @given(images(dtypes=("uint8",)))
 def test_layout_moves_channels_to_where_they_were(case):
     image, axis = case
-    canonical = arrays.read(image, None, axis, alpha=False)
+    canonical = canonical_arrays.read(image, None, axis, alpha=False)
     own = canonical.scale * np.float64(canonical.values) + canonical.offset
-    np.testing.assert_allclose(arrays.layout(canonical, own), image, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(canonical_arrays.layout(canonical, own), image, rtol=0, atol=1e-4)
 
 
 def test_reading_and_writing_leave_the_image_alone():
     image = np.arange(24, dtype=np.float64).reshape(4, 6)
     image.flags.writeable = False
-    canonical = arrays.read(image, image > 20, None, True)
-    written = arrays.write(canonical, np.zeros((4, 6, 1)), True)
+    canonical = canonical_arrays.read(image, image > 20, None, True)
+    written = canonical_arrays.write(canonical, np.zeros((4, 6, 1)), True)
     assert not np.shares_memory(written, image)
     np.testing.assert_array_equal(image.ravel(), np.arange(24))
 
 
 def test_a_large_offset_costs_no_precision():
     image = 1e9 + np.arange(16.0).reshape(4, 4)
-    canonical = arrays.read(image, None, None, True)
+    canonical = canonical_arrays.read(image, None, None, True)
     np.testing.assert_allclose(
-        arrays.write(canonical, np.float64(canonical.values), False), image, rtol=0, atol=1e-4
+        canonical_arrays.write(canonical, np.float64(canonical.values), False),
+        image,
+        rtol=0,
+        atol=1e-4,
     )
 
 
 def test_large_integers_that_were_observed_stay_exact():
     image = np.array([[2**53 + 1, 2**63 + 3, 7]], np.uint64)
-    canonical = arrays.read(image, np.array([[False, False, True]]), None, True)
-    written = arrays.write(canonical, scaled(np.full((1, 3, 1), 5.0), canonical), True)
+    canonical = canonical_arrays.read(image, np.array([[False, False, True]]), None, True)
+    written = canonical_arrays.write(canonical, scaled(np.full((1, 3, 1), 5.0), canonical), True)
     assert written.tolist() == [[2**53 + 1, 2**63 + 3, 5]]
 
 
 def test_restored_floats_stay_within_their_type():
     image = np.array([[-65500.0, 65500.0]], np.float16)
-    canonical = arrays.read(image, None, None, True)
-    written = arrays.write(canonical, 1.1 * canonical.values.astype(np.float64), False)
+    canonical = canonical_arrays.read(image, None, None, True)
+    written = canonical_arrays.write(canonical, 1.1 * canonical.values.astype(np.float64), False)
     np.testing.assert_array_equal(written, np.array([[-65504.0, 65504.0]], np.float16))
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
 def test_restored_values_beyond_64_bits_are_clipped(dtype):
     image = np.array([[0, np.iinfo(dtype).max]], dtype)
-    written = arrays.write(arrays.read(image, None, None, True), np.full((1, 2, 1), 1e20), False)
+    written = canonical_arrays.write(
+        canonical_arrays.read(image, None, None, True), np.full((1, 2, 1), 1e20), False
+    )
     assert (written >= np.iinfo(dtype).max - 2048).all()
 
 
 @pytest.mark.parametrize(("n_channels", "keep_observed"), [(3, True), (4, False)])
 def test_the_byte_order_is_kept(n_channels, keep_observed):
     image = np.arange(12 * n_channels).reshape(3, 4, n_channels).astype(">u2")
-    canonical = arrays.read(image, None, -1, True)
-    assert arrays.write(canonical, np.float64(canonical.values), keep_observed).dtype == image.dtype
+    canonical = canonical_arrays.read(image, None, -1, True)
+    assert (
+        canonical_arrays.write(canonical, np.float64(canonical.values), keep_observed).dtype
+        == image.dtype
+    )
 
 
 def test_the_byte_order_of_a_denoised_image_is_kept():
     image = np.arange(12).reshape(3, 4).astype(">u2")
-    canonical = arrays.read(image, None, None, True)
-    written = arrays.write(canonical, np.float64(canonical.values), False)
+    canonical = canonical_arrays.read(image, None, None, True)
+    written = canonical_arrays.write(canonical, np.float64(canonical.values), False)
     assert written.dtype == image.dtype
     np.testing.assert_array_equal(written, image)
 
@@ -250,9 +260,9 @@ def test_the_byte_order_of_a_denoised_image_is_kept():
 @pytest.mark.parametrize("scale", [1e-50, 1e50])
 def test_doubles_beyond_single_precision_are_read(scale):
     image = scale * np.array([[1.0, 2.0], [3.0, 5.0]])
-    canonical = arrays.read(image, None, None, True)
+    canonical = canonical_arrays.read(image, None, None, True)
     np.testing.assert_allclose(
-        arrays.write(canonical, np.float64(canonical.values), False), image, rtol=1e-6
+        canonical_arrays.write(canonical, np.float64(canonical.values), False), image, rtol=1e-6
     )
 
 
@@ -319,11 +329,11 @@ GREY, COLOUR = np.eye(4), np.ones((4, 5, 3))
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(image, mask, axis, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}$"):
-        arrays.read(image, mask, axis, True)
+        canonical_arrays.read(image, mask, axis, True)
 
 
 def test_infinity_under_a_mask_is_no_matter():
     image = np.where(GREY > 0, np.inf, 3.0)
-    canonical = arrays.read(image, GREY > 0, None, True)
+    canonical = canonical_arrays.read(image, GREY > 0, None, True)
     np.testing.assert_array_equal(canonical.values, 0)
     assert canonical.offset == 3

@@ -1,7 +1,8 @@
 """A picture in memory, as its file stores it."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,17 @@ class Picture(NamedTuple):
     colour: bool
     stack: bool
     metadata: dict[str, Any]
+
+
+class Format(NamedTuple):
+    """How files of a format are told, read and written."""
+
+    suffixes: tuple[str, ...]
+    signatures: tuple[bytes, ...]  # with which files begin
+    holds: str  # what `fits` asks for, in words
+    fits: Callable[[Picture], bool]
+    read: Callable[[Path], Picture]
+    write: Callable[[IO[bytes], Picture], None]
 
 
 def n_channels(picture: Picture) -> int:

@@ -82,11 +82,11 @@ def centred(canonical: Canonical) -> Canonical:
     return canonical._replace(values=values, offset=canonical.offset + canonical.scale * mean)
 
 
-def window(canonical: Canonical, place: tuple[slice, slice]) -> Canonical:
+def window(canonical: Canonical, where: tuple[slice, slice]) -> Canonical:
     """A part of the image, of the same offset and scale."""
     masks = (canonical.observed, canonical.observed_as_given)
-    observed, as_given = (None if mask is None else mask[place] for mask in masks)
-    values = canonical.values[place]
+    observed, as_given = (None if mask is None else mask[where] for mask in masks)
+    values = canonical.values[where]
     return canonical._replace(values=values, observed=observed, observed_as_given=as_given)
 
 

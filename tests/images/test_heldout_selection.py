@@ -1,17 +1,18 @@
 """Settings chosen by how well values are predicted that were held out."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import test_cli
 from PIL import Image
-from test_restore import GREY, TINY, assert_same, holes_at, picture
+from sample_images import GREY, TINY, assert_same, holes_at, picture
 
 from evoem import denoise, restore
-from evoem.images import arrays, learning, run, selection, sketch
-from evoem.images.learning import Learner
-from evoem.images.presets import PRESETS
+from evoem.images import canonical_arrays, coarse_start, heldout_selection, learning
+from evoem.images.image_models import PAPER_MODEL_PRESETS
+from evoem.images.patch_model import PatchModel, PatchSource
 from evoem.images.quality import psnr
 
 CLEAN, IMAGE = picture(24), GREY
@@ -22,11 +23,13 @@ CHOSEN = ("patch_size", "n_latents", "seed")
 
 @pytest.fixture(autouse=True)
 def small_images(monkeypatch):
-    monkeypatch.setattr(selection, "FEWEST_HELD_OUT", 10)
+    monkeypatch.setattr(heldout_selection, "FEWEST_HELD_OUT", 10)
 
 
 def held_out(image=IMAGE, mask=None, seed=0):
-    return selection.hold_out(arrays.read(image, mask, None, True), seed).places[..., 0]
+    return heldout_selection.hold_out(canonical_arrays.read(image, mask, None, True), seed).where[
+        ..., 0
+    ]
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def errors(monkeypatch):
 
     def script(*values):
         told = iter(values)
-        monkeypatch.setattr(selection.Target, "error", lambda *arguments: next(told))
+        monkeypatch.setattr(heldout_selection.HeldOut, "error", lambda *arguments: next(told))
 
     return script
 
@@ -46,18 +49,18 @@ def errors(monkeypatch):
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_share_of_what_was_observed_is_held_out(masked):
     mask = holes_at(CLEAN.shape, 0.05) if masked else None
-    canonical = arrays.read(IMAGE, mask, None, True)
-    target = selection.hold_out(canonical, 0)
+    canonical = canonical_arrays.read(IMAGE, mask, None, True)
+    target = heldout_selection.hold_out(canonical, 0)
     observed = np.ones(IMAGE.shape, bool) if mask is None else ~mask
-    assert target.places.sum() == int(0.02 * observed.sum())
-    assert not (target.places[..., 0] & ~observed).any()
-    np.testing.assert_array_equal(target.rest.observed[..., 0], observed & ~target.places[..., 0])
-    assert not target.rest.values[target.places].any()
+    assert target.where.sum() == int(0.02 * observed.sum())
+    assert not (target.where[..., 0] & ~observed).any()
+    np.testing.assert_array_equal(target.rest.observed[..., 0], observed & ~target.where[..., 0])
+    assert not target.rest.values[target.where].any()
     assert target.rest.observed_as_given is canonical.observed
-    assert (held_out(mask=mask, seed=1) != target.places[..., 0]).any()
+    assert (held_out(mask=mask, seed=1) != target.where[..., 0]).any()
 
 
-@pytest.mark.parametrize("start", ["mean", "sketch"])
+@pytest.mark.parametrize("start", ["mean", "coarse"])
 def test_held_out_values_change_scores_but_not_what_is_learnt(start):
     places = held_out()
     other = IMAGE.copy()
@@ -76,22 +79,22 @@ def test_held_out_values_change_scores_but_not_what_is_learnt(start):
         return result
 
     results = [told(image) for image in (IMAGE, other)]
-    assert len(paths[0]) == (3 if start == "mean" else 3 + sketch.SKETCH.max_iter)
+    assert len(paths[0]) == (3 if start == "mean" else 3 + coarse_start.SETTINGS["max_iter"])
     assert paths[0] == paths[1]
     for one, two in zip(*(result.selection for result in results), strict=True):
         assert two.heldout_error > 1.5 * one.heldout_error
     assert (results[0].free_energies != results[1].free_energies).all()
 
 
-@pytest.mark.parametrize("start", ["mean", "sketch"])
+@pytest.mark.parametrize("start", ["mean", "coarse"])
 @pytest.mark.parametrize("unit", [1.0, 1e-9])
 def test_scores_are_errors_of_the_image_that_would_be_restored(start, unit):
     image = unit * (IMAGE + 2000)
     places, errors = held_out(), []
 
     def note(progress):
-        sketched = progress.params.components.shape[1] > 9
-        if progress.stage == "selecting" and not sketched:
+        coarse = progress.params.components.shape[1] > 9
+        if progress.stage == "selecting" and not coarse:
             errors.append(np.sqrt(np.mean((progress.restored() - image)[places] ** 2)))
 
     result = restore(image, callback=note, **HELD | {"start": start, "max_iter": 3})
@@ -105,20 +108,19 @@ def test_selecting_is_as_the_final_run_in_all_but_what_is_held_out(
     masked, keep_observed, monkeypatch
 ):
     told = []
-    learn, parameters = Learner.learn, sketch.parameters_from_sketch
+    start, coarse_image = PatchModel.start, coarse_start.coarse_image
 
-    def noted(learner, *arguments):
-        model = learner.model
-        told.append((learner.settings._replace(max_iter=0), learner.places.patch, model.slab,
-                     model.learn_slab_means, len(learner.X)))  # fmt: skip
-        return learn(learner, *arguments)
+    def noted(model, params):
+        slab = model.model.slab, model.model.learn_slab_means
+        told.append((model.search, model.source.grid.patch, *slab, len(model.patches.data)))
+        start(model, params)
 
-    def noted_parameters(learner, small, keep):
+    def noted_image(small, keep):
         told.append(keep)
-        return parameters(learner, small, keep)
+        return coarse_image(small, keep)
 
-    monkeypatch.setattr(Learner, "learn", noted)
-    monkeypatch.setattr(sketch, "parameters_from_sketch", noted_parameters)
+    monkeypatch.setattr(PatchModel, "start", noted)
+    monkeypatch.setattr(coarse_start, "coarse_image", noted_image)
     mask = holes_at(IMAGE.shape, 0.05) if masked else None
     options = {"n_states": 8, "n_parents": 4, "max_iter": 1, "n_jobs": 1, "select": "heldout",
                "model": "es3c"}  # fmt: skip
@@ -152,7 +154,7 @@ def test_the_least_error_wins_and_is_learnt_again_from_everything(model, masked)
     assert_same(result, plain)
 
 
-@pytest.mark.parametrize("start", ["mean", "sketch"])
+@pytest.mark.parametrize("start", ["mean", "coarse"])
 def test_threads_change_nothing(start):
     options = HELD | {"start": start, "restarts": 2}
     one, two = (restore(IMAGE, **options | {"n_jobs": n_jobs}) for n_jobs in (1, 2))
@@ -162,17 +164,16 @@ def test_threads_change_nothing(start):
 
 
 def test_patches_that_were_not_learnt_from_are_not_searched_for(monkeypatch):
-    few = PRESETS["balanced"]._replace(n_learnt=300)
-    monkeypatch.setitem(PRESETS, "balanced", few)
+    few = PAPER_MODEL_PRESETS["balanced"] | {"n_learnt": 300}
+    monkeypatch.setitem(PAPER_MODEL_PRESETS, "balanced", few)
     searched = []
-    infer = learning.em.infer
+    infer = PatchModel.infer
 
-    def noted(*arguments, **options):
-        if options["first"] is None:  # else it is measured how long an E-step takes
-            searched.append(len(arguments[1]))
-        return infer(*arguments, **options)
+    def noted(model, block, max_iter, first=None):
+        searched.append(len(block.data))
+        return infer(model, block, max_iter, first)
 
-    monkeypatch.setattr(learning.em, "infer", noted)
+    monkeypatch.setattr(PatchModel, "infer", noted)
     result = restore(IMAGE, **HELD)
     assert sum(searched) == 22**2 - 300
     assert len(result.selection) == 4
@@ -223,13 +224,13 @@ def test_a_candidate_is_given_up_when_its_scores_get_no_better(errors):
 
 def test_every_part_has_a_fair_share_of_a_limited_time(monkeypatch):
     allowed = []
-    learn = run.Run.learn
 
-    def noted(self, clock, callback):
+    def noted(canonical, plan, clock, *others):
         allowed.append(clock.left())
-        return learn(self, clock, callback)
+        return learning.learn(canonical, plan, clock, *others)
 
-    monkeypatch.setattr(run.Run, "learn", noted)
+    for module in (heldout_selection, sys.modules["evoem.images.restore"]):
+        monkeypatch.setattr(module, "learn", noted)
     result = restore(IMAGE, time_limit=900, **HELD | {"restarts": 3})
     assert allowed == pytest.approx([225, 300, 450, 900], rel=0.1)
     assert result.settings["time_limit"] == 900
@@ -298,11 +299,11 @@ def test_a_run_may_end_just_when_a_candidate_is_given_up(by, errors):
 
 
 @pytest.mark.parametrize("by", ["callback", "interrupted"])
-def test_a_run_that_ends_with_a_first_sketch_gives_that(by):
+def test_a_run_that_ends_with_a_first_coarse_start_gives_that(by):
     ending = Ending(1, 2, by)
-    result = restore(IMAGE, callback=ending, keep_observed=True, **HELD | {"start": "sketch"})
+    result = restore(IMAGE, callback=ending, keep_observed=True, **HELD | {"start": "coarse"})
     assert (result.ended, result.selection) == (by, ())
-    assert result.notes[1] == "The run ended before more than a sketch had been learnt."
+    assert result.notes[1] == "The run ended before more than a coarse start had been learnt."
     np.testing.assert_array_equal(result.image, IMAGE)
     assert not result.std.any()
 
@@ -310,23 +311,23 @@ def test_a_run_that_ends_with_a_first_sketch_gives_that(by):
 @pytest.mark.parametrize("by", ["callback", "interrupted"])
 def test_a_final_run_ends_as_any_other(by):
     ending = Ending(2, 2, by)
-    result = restore(IMAGE, callback=ending, **HELD)
+    result = restore(IMAGE, callback=ending, nonlocal_passes=0, **HELD)
     assert [progress.stage for progress in ending.seen] == ["selecting"] * 4 + ["learning"] * 2
     assert result.ended == by
-    assert_same(result, restore(IMAGE, **TINY | {"max_iter": 2}))
+    assert_same(result, restore(IMAGE, **TINY | {"max_iter": 2, "nonlocal_passes": 0}))
 
 
 def test_an_interrupt_between_candidates_loses_nothing(monkeypatch):
     calls = []
-    own = Learner.cut
+    own = PatchSource.cut
 
-    def cut(learner, numbers):
+    def cut(source, numbers):
         calls.append(numbers)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return own(learner, numbers)
+        return own(source, numbers)
 
-    monkeypatch.setattr(Learner, "cut", cut)
+    monkeypatch.setattr(PatchSource, "cut", cut)
     result = restore(IMAGE, **HELD | {"restarts": 2})
     assert (result.ended, len(result.selection)) == ("interrupted", 4)
     calls[:] = [None]
@@ -372,7 +373,7 @@ def test_an_interrupt_between_candidates_loses_nothing(monkeypatch):
 def test_what_cannot_be_selected_is_refused_before_anything_is_learnt(
     options, sentence, monkeypatch
 ):
-    monkeypatch.setattr(learning.em, "step", None)
+    monkeypatch.setattr(PatchModel, "iterate", None)
     with pytest.raises(ValueError, match=f"^{sentence}"):
         restore(**{"image": IMAGE} | HELD | options)
 
@@ -394,7 +395,7 @@ def test_any_sequence_is_one(several):
 
 
 def test_the_command_line_selects(tmp_path, monkeypatch):
-    monkeypatch.setattr(selection, "FEWEST_HELD_OUT", 5)
+    monkeypatch.setattr(heldout_selection, "FEWEST_HELD_OUT", 5)
     monkeypatch.setattr(test_cli.progress, "SECONDS_BETWEEN_LINES", 0)
     Image.fromarray(test_cli.noisy()).save(tmp_path / "in.png")
     arguments = "denoise", tmp_path / "in.png", "-o", tmp_path / "out.png", *test_cli.TINY

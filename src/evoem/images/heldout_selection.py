@@ -7,18 +7,20 @@ noise of their own, which no plan can predict: it makes all errors larger alike.
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem import em
-from evoem.images import arrays, looks
-from evoem.images.arrays import Canonical
-from evoem.images.learning import Clock, Learner, Learnt, Progress
-from evoem.images.run import Callback, Plan, Run, check
+from evoem.images import canonical_arrays
+from evoem.images.budget import Clock
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.learning import Callback, Fit, Progress, adopted, learn
+from evoem.images.patch_model import Learnt, PatchModel
+from evoem.images.plan import Plan, check
+from evoem.images.reconstruction import merged_image
 
-SELECTS = ("heldout",)
 # Of the observed values, and the fewest of them that say anything.
 HELD_OUT = 0.02
 FEWEST_HELD_OUT = 50
@@ -51,35 +53,36 @@ class Selection(NamedTuple):
 
     plan: Plan
     scores: tuple[Score, ...]
-    # The best run up to then, if there is no time for another one, and why.
-    run: Run | None = None
-    ended: str = ""
+    fit: Fit | None = None  # the best up to then, if there is no time for another one
 
     def notes(self) -> Iterator[str]:
         """What the reader of the result should know."""
-        if self.run is not None:
+        if self.fit is not None:
             yield (
                 "The run ended while selecting: the image is that of the best candidate up to "
                 "then, which learnt without the held-out values."
             )
 
 
-class Target(NamedTuple):
+class HeldOut(NamedTuple):
     """Held-out values, and where they are in an image."""
 
     canonical: Canonical  # with them
-    places: NDArray[np.bool_]
+    where: NDArray[np.bool_]
     rest: Canonical  # without them
 
-    def error(self, learner: Learner, plan: Plan) -> float:
+    def error(self, model: PatchModel, plan: Plan) -> float:
         """Root mean square of what was predicted without them."""
-        mean, _, _ = looks.restored(learner, plan.merge, plan.keep_observed, learnt_only=True)
-        moved = (learner.canonical.offset - self.canonical.offset) / self.canonical.scale
-        differences = mean[self.places] + moved - self.canonical.values[self.places]
-        return self.canonical.scale * math.sqrt(np.nanmean(np.square(differences)))
+        merged = merged_image(
+            model, plan.best_finish, plan.merge, plan.keep_observed, learnt_only=True
+        )
+        own = self.canonical
+        moved = (model.source.canonical.offset - own.offset) / own.scale
+        differences = merged.mean[self.where] + moved - own.values[self.where]
+        return own.scale * math.sqrt(np.nanmean(np.square(differences)))
 
 
-def hold_out(canonical: Canonical, seed: int) -> Target:
+def hold_out(canonical: Canonical, seed: int) -> HeldOut:
     """A random choice of the observed values."""
     seen = True if canonical.observed is None else canonical.observed
     observed = np.flatnonzero(np.broadcast_to(seen, canonical.values.shape))
@@ -92,50 +95,46 @@ def hold_out(canonical: Canonical, seed: int) -> Target:
     # Apart from the order of patches, which is drawn by the seed alone.
     rng = np.random.default_rng((seed, len(observed)))
     chosen = rng.choice(observed, int(HELD_OUT * len(observed)), replace=False)
-    places = np.zeros(canonical.values.shape, np.bool_)
-    places.flat[chosen] = True
-    return Target(canonical, places, arrays.without(canonical, places))
+    where = np.zeros(canonical.values.shape, np.bool_)
+    where.flat[chosen] = True
+    return HeldOut(canonical, where, canonical_arrays.without(canonical, where))
 
 
 class Candidate:
     """A plan that is learnt without the held-out values, and scored by them."""
 
-    def __init__(self, plan: Plan, target: Target) -> None:
-        self.run = Run(target.rest, plan)
-        self.target = target
+    def __init__(self, plan: Plan, held_out: HeldOut) -> None:
+        self.plan = plan
+        self.held_out = held_out
         self.scores: list[Score] = []
         self.best: Best | None = None
         self._next = 1
 
-    def learn(self, clock: Clock, callback: Callback) -> str:
-        """Why it ended; "patience" if because its scores got no better."""
-        unwanted = False
+    def learn(self, clock: Clock, callback: Callback | None) -> Fit:
+        """Learn until the scores get no better, or all iterations are done."""
+        told = None if callback is None else partial(_tell, callback)
+        return learn(self.held_out.rest, self.plan, clock, told, self.judge)
 
-        def watch(progress: Progress) -> bool:
-            nonlocal unwanted
-            last = progress.iteration == progress.max_iter
-            if progress.stage == "learning" and (last or progress.iteration >= self._next):
-                self.score(progress.iteration)
-            if callback is not None:
-                unwanted = em.says_stop(callback(progress._replace(stage="selecting")))
-            return unwanted or self.n_worse() >= PATIENCE
-
-        ended = self.run.learn(clock, watch)
-        return "patience" if ended == "callback" and not unwanted else ended
-
-    def score(self, iteration: int) -> None:
-        """Note how good it is now."""
-        plan, learner = self.run.plan, self.run.learner
-        error = self.target.error(learner, plan)
-        settings = plan.settings
-        score = Score(settings.patch_size, settings.n_latents, plan.seed, iteration, error)
-        self.scores.append(score)
-        self._next = math.ceil(SPACING * iteration)
-        self.best = better(self.best, Best(plan, score, learner.learnt))
+    def judge(self, model: PatchModel) -> bool:
+        """Score a model now and then, and give it up if it gets no better."""
+        iteration, settings = len(model.infos), self.plan.settings
+        if iteration >= self._next or iteration == settings["max_iter"]:
+            error = self.held_out.error(model, self.plan)
+            score = Score(
+                settings["patch_size"], settings["n_latents"], self.plan.seed, iteration, error
+            )
+            self.scores.append(score)
+            self._next = math.ceil(SPACING * iteration)
+            self.best = better(self.best, Best(self.plan, score, model.learnt))
+        return self.n_worse() >= PATIENCE
 
     def n_worse(self) -> int:
         """Scores since the best."""
         return 0 if self.best is None else len(self.scores) - 1 - self.scores.index(self.best.score)
+
+
+def _tell(callback: Callback, progress: Progress) -> Any:
+    return callback(progress._replace(stage="selecting"))
 
 
 def better(one: Best | None, other: Best | None) -> Best | None:
@@ -145,43 +144,38 @@ def better(one: Best | None, other: Best | None) -> Best | None:
     return min(one, other, key=lambda best: best.score.heldout_error)
 
 
-def early(canonical: Canonical, best: Best, scores: list[Score], ended: str) -> Selection:
-    """What there is when the best plan up to then is no longer the one that is learnt."""
-    run = Run(canonical, best.plan)
-    run.adopt(best.learnt, interrupted=ended == "interrupted")
-    return Selection(best.plan, tuple(scores), run, ended)
-
-
 def select_plan(
-    canonical: Canonical, plans: list[Plan], clock: Clock, callback: Callback
+    canonical: Canonical, plans: list[Plan], clock: Clock, callback: Callback | None
 ) -> Selection:
     """The best of some plans, with the best number of iterations.
 
     Each may take the same share of what is left of a limited time, as may the run with what was
     chosen. If learning is interrupted, or the callback wants no more, there is no such run.
     """
-    target = hold_out(canonical, plans[0].seed)
+    held_out = hold_out(canonical, plans[0].seed)
     for plan in plans:
-        check(target.rest, plan)
+        check(held_out.rest, plan)
     scores: list[Score] = []
     best: Best | None = None
     for number, plan in enumerate(plans):
         if best is not None and clock.left() <= 0:
             break
+        candidate, fit = Candidate(plan, held_out), None
         try:
-            candidate = Candidate(plan, target)
-            ended = candidate.learn(clock.part(1 / (len(plans) - number + 1)), callback)
+            fit = candidate.learn(clock.part(1 / (len(plans) - number + 1)), callback)
+            ended = fit.ended
         except KeyboardInterrupt:  # before it learnt
             if best is None:
                 raise
-            return early(canonical, best, scores, "interrupted")
+            ended = "interrupted"
         scores += candidate.scores
         best = better(best, candidate.best)
         if ended in ("callback", "interrupted"):
-            if best is None or best is candidate.best:
-                return Selection(plan, tuple(scores), candidate.run, ended)
-            return early(canonical, best, scores, ended)
+            if best is not None and best is not candidate.best:
+                fit = adopted(canonical, best.plan, best.learnt, ended)
+                plan = best.plan
+            return Selection(plan, tuple(scores), fit)
     if best is None:
         raise RuntimeError("No plan was scored, though each is after its first iteration.")
-    settings = best.plan.settings._replace(max_iter=best.score.iteration)
+    settings = best.plan.settings | {"max_iter": best.score.iteration}
     return Selection(best.plan._replace(settings=settings), tuple(scores))

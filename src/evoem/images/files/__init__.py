@@ -1,52 +1,31 @@
 """Picture files: PNG, JPEG, TIFF and NPY. Nothing is converted silently or half-written."""
 
 import os
-import tokenize
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images import pillow, tiff
-from evoem.images.picture import (
-    Picture,
-    Pixels,
-    damaged,
-    is_number,
-    n_channels,
-    with_alpha,
-)
+from evoem.images.files import npy, pillow, tiff
+from evoem.images.files.picture import Picture, Pixels, n_channels
 from evoem.runtime.atomic_files import FileError, check_place, write_whole
 
 __all__ = ["FileError", "Picture", "check_output", "read", "read_mask", "write"]
 
 StrPath = str | os.PathLike[str]
 
-FORMATS = {
-    ".png": "PNG",
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".npy": "NPY",
-}
-HOLDS = {
-    "PNG": "one 8-bit grey or RGB picture, with or without straight alpha, or a 16-bit grey one",
-    "JPEG": "one 8-bit grey or RGB picture without alpha, of at most 65500 x 65500",
-    "TIFF": "integers and floats of up to 64 bits",
-    "NPY": "integers and floats of up to 64 bits, and alpha with three channels only",
-}
-LONGEST_JPEG_SIDE = 65500
+
+FORMATS = {"PNG": pillow.PNG, "JPEG": pillow.JPEG, "TIFF": tiff.TIFF, "NPY": npy.NPY}
+BY_SUFFIX = {suffix: name for name, kind in FORMATS.items() for suffix in kind.suffixes}
 
 
 def read(path: StrPath) -> Picture:
     """The picture in a file, whose first bytes tell the format."""
     path = Path(path)
     start = _first_bytes(path)
-    for signature, reader in READERS.items():
-        if start.startswith(signature):
-            picture = reader(path)
+    for kind in FORMATS.values():
+        if start.startswith(kind.signatures):
+            picture = kind.read(path)
             alpha = None if picture.alpha is None else _native(picture.alpha)
             return picture._replace(pixels=_native(picture.pixels), alpha=alpha)
     raise FileError(f"{path} must be a PNG, JPEG, TIFF or NPY file; it starts with {start!r}.")
@@ -71,8 +50,8 @@ def read_mask(path: StrPath, shape: tuple[int, ...]) -> NDArray[np.bool_]:
 def check_output(path: StrPath, *, force: bool, picture: Picture | None = None) -> None:
     """Refuse a path that `write` would, and a picture that the format cannot hold."""
     path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise FileError(f"{path} must end in one of {', '.join(FORMATS)}; got {path.suffix!r}.")
+    if path.suffix.lower() not in BY_SUFFIX:
+        raise FileError(f"{path} must end in one of {', '.join(BY_SUFFIX)}; got {path.suffix!r}.")
     check_place(path, force=force)
     if picture is not None:
         _check_holds(path, picture)
@@ -85,8 +64,8 @@ def write(path: StrPath, picture: Picture, *, force: bool = False) -> None:
     """
     path = Path(path)
     check_output(path, force=force, picture=picture)
-    writer = WRITERS[FORMATS[path.suffix.lower()]]
-    write_whole(path, lambda file: writer(file, picture), force=force)
+    kind = FORMATS[BY_SUFFIX[path.suffix.lower()]]
+    write_whole(path, lambda file: kind.write(file, picture), force=force)
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -110,25 +89,10 @@ def _check_holds(path: Path, picture: Picture) -> None:
         raise FileError(f"{path} must hold at least one pixel; got {_size(pixels.shape)}.")
     if alpha is not None and alpha.dtype != pixels.dtype:
         raise FileError(f"{path} must have alpha of {pixels.dtype}, as pixels; got {alpha.dtype}.")
-    kind = FORMATS[path.suffix.lower()]
-    if not _fits(kind, picture):
-        raise FileError(f"{path} is {kind}, which holds {HOLDS[kind]}; got {_described(picture)}.")
-
-
-def _fits(kind: str, picture: Picture) -> bool:
-    dtype, channels = picture.pixels.dtype, n_channels(picture)
-    if kind == "TIFF":
-        return is_number(dtype)
-    if kind == "NPY":
-        return is_number(dtype) and (picture.alpha is None or channels == 3)
-    if picture.stack or channels not in (1, 3):
-        return False
-    if kind == "JPEG":
-        small = max(picture.pixels.shape) <= LONGEST_JPEG_SIDE
-        return small and dtype == np.uint8 and picture.alpha is None
-    if dtype == np.uint16:
-        return channels == 1 and picture.alpha is None
-    return dtype == np.uint8 and not picture.metadata.get("premultiplied")
+    name = BY_SUFFIX[path.suffix.lower()]
+    kind = FORMATS[name]
+    if not kind.fits(picture):
+        raise FileError(f"{path} is {name}, which holds {kind.holds}; got {_described(picture)}.")
 
 
 def _described(picture: Picture) -> str:
@@ -159,47 +123,3 @@ def _marked(pixels: Pixels) -> NDArray[np.bool_]:
     top = np.iinfo(pixels.dtype).max if pixels.dtype.kind in "ui" else known.max()
     bright = pixels >= top / 2
     return np.asarray((bright if bright.any() else pixels != 0) | nan)
-
-
-def _read_npy(path: Path) -> Picture:
-    try:
-        # A memory map finds a file too short before memory is taken, and never unpickles.
-        pixels = np.array(np.lib.format.open_memmap(path, mode="r"))
-    except (ValueError, OSError, EOFError, tokenize.TokenError) as error:
-        raise damaged(path, error) from error
-    if pixels.dtype == np.bool_:
-        pixels = pixels * np.uint8(255)
-    if not is_number(pixels.dtype):
-        raise FileError(f"{path} must hold integers or real numbers; got {pixels.dtype}.")
-    if pixels.ndim not in (2, 3, 4) or not pixels.size:
-        raise FileError(f"{path} must have 2 to 4 axes, none empty; got the shape {pixels.shape}.")
-    stack = pixels.ndim == 4 or (pixels.ndim == 3 and not _ends_in_channels(pixels.shape))
-    colour = pixels.ndim - stack == 3
-    if colour and pixels.shape[-1] == 4:
-        return Picture(pixels[..., :3], pixels[..., 3], colour, stack, {})
-    return Picture(pixels, None, colour, stack, {})
-
-
-def _ends_in_channels(shape: tuple[int, ...]) -> bool:
-    return shape[-1] <= 4 < min(shape[:-1])
-
-
-def _write_npy(file: IO[bytes], picture: Picture) -> None:
-    np.save(file, with_alpha(picture), allow_pickle=False)
-
-
-READERS = {
-    b"\x89PNG\r\n\x1a\n": pillow.read_png,
-    b"\xff\xd8\xff": pillow.read,
-    b"II*\x00": tiff.read,
-    b"MM\x00*": tiff.read,
-    b"II+\x00": tiff.read,
-    b"MM\x00+": tiff.read,
-    b"\x93NUMPY": _read_npy,
-}
-WRITERS = {
-    "PNG": pillow.write_png,
-    "JPEG": pillow.write_jpeg,
-    "TIFF": tiff.write,
-    "NPY": _write_npy,
-}

@@ -8,8 +8,9 @@ import numpy as np
 import tifffile
 from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, RESUNIT, TiffPage, TiffPageSeries
 
-from evoem.images import pillow
-from evoem.images.picture import (
+from evoem.images.files import pillow
+from evoem.images.files.picture import (
+    Format,
     Picture,
     Pixels,
     damaged,
@@ -34,6 +35,11 @@ COMPRESSIONS = (
 # Their descriptions are free text; those of others tell the layout, which may change here.
 PLAIN_SERIES = ("generic", "uniform")
 IMAGEJ_TYPES = ("uint8", "uint16", "int16", "float32")
+
+
+def fits(picture: Picture) -> bool:
+    """Whether a file can hold the picture."""
+    return is_number(picture.pixels.dtype)
 
 
 def read(path: Path) -> Picture:
@@ -242,3 +248,13 @@ def _split_alpha(pixels: Pixels, page: TiffPage) -> tuple[Pixels, Pixels]:
     position = next(index for index, kind in enumerate(kinds) if kind in ALPHAS)
     position += page.samplesperpixel - len(kinds)
     return np.delete(pixels, position, axis=-1), pixels[..., position]
+
+
+TIFF = Format(
+    (".tif", ".tiff"),
+    (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),
+    "integers and floats of up to 64 bits",
+    fits,
+    read,
+    write,
+)

@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 from PIL import ExifTags, Image
 
-from evoem.images.picture import Picture, damaged, upright, with_alpha
+from evoem.images.files.picture import Format, Picture, damaged, n_channels, upright, with_alpha
 from evoem.runtime.atomic_files import FileError
 
 ORIENTATION = ExifTags.Base.Orientation
@@ -16,6 +16,24 @@ ORIENTATION = ExifTags.Base.Orientation
 FOREIGN_MODES = ("CMYK", "YCbCr", "LAB")
 PER_INCH = {"inch": 1.0, "centimeter": 2.54}
 LARGEST_JPEG_DENSITY = 2**16 - 1
+LONGEST_JPEG_SIDE = 65500
+
+
+def fits_png(picture: Picture) -> bool:
+    """Whether a PNG file can hold the picture."""
+    dtype, channels = picture.pixels.dtype, n_channels(picture)
+    if picture.stack or channels not in (1, 3):
+        return False
+    if dtype == np.uint16:
+        return channels == 1 and picture.alpha is None
+    return dtype == np.uint8 and not picture.metadata.get("premultiplied")
+
+
+def fits_jpeg(picture: Picture) -> bool:
+    """Whether a JPEG file can hold the picture."""
+    pixels = picture.pixels
+    plain = not picture.stack and picture.alpha is None and n_channels(picture) in (1, 3)
+    return plain and pixels.dtype == np.uint8 and max(pixels.shape) <= LONGEST_JPEG_SIDE
 
 
 def read_png(path: Path) -> Picture:
@@ -117,3 +135,21 @@ def _options(metadata: dict[str, Any]) -> dict[str, Any]:
 def _image(picture: Picture) -> Image.Image:
     pixels = with_alpha(picture)
     return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+
+
+PNG = Format(
+    (".png",),
+    (b"\x89PNG\r\n\x1a\n",),
+    "one 8-bit grey or RGB picture, with or without straight alpha, or a 16-bit grey one",
+    fits_png,
+    read_png,
+    write_png,
+)
+JPEG = Format(
+    (".jpg", ".jpeg"),
+    (b"\xff\xd8\xff",),
+    "one 8-bit grey or RGB picture without alpha, of at most 65500 x 65500",
+    fits_jpeg,
+    read,
+    write_jpeg,
+)

@@ -1,0 +1,149 @@
+"""How an image is learnt and restored: options and presets, fitted to it."""
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+from joblib import effective_n_jobs
+
+from evoem import validation
+from evoem.evolution import Evolution, evolution_for
+from evoem.images import budget, nonlocal_bayes, patches
+from evoem.images.budget import Finish
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.image_models import IMAGE_MODELS, ImageModel, default_model
+from evoem.images.options import LARGEST_SEED, OPTIONS
+from evoem.images.patches import Grid
+from evoem.images.settings import Settings, n_latents_for, settings_for, stride_for
+
+
+class Plan(NamedTuple):
+    """How an image is learnt and restored, see `restore`."""
+
+    preset: str
+    model: str
+    settings: Settings
+    stride: int
+    grid: Grid
+    merge: str
+    tol: float
+    seed: int
+    keep_observed: bool
+    n_jobs: int
+    memory: int
+    select: str | None
+    time_limit: float | None
+
+    @property
+    def best_finish(self) -> Finish:
+        """How the image is finished if there is time."""
+        return best_finish(self.model, self.grid, self.settings["nonlocal_passes"])
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """Options by their names in `restore`, with the values that were used."""
+        values = self._asdict() | self.settings
+        machine = ("memory", "n_jobs")  # changes nothing in the result, or is said in notes
+        return {name: values[name] for name in OPTIONS if name in values.keys() - machine}
+
+
+def best_finish(model: str, grid: Grid, nonlocal_passes: int) -> Finish:
+    """How an image is finished if there is time."""
+    passes = nonlocal_passes if nonlocal_bayes.possible(grid) else 0
+    return Finish(IMAGE_MODELS[model].search_steps, passes)
+
+
+def evolution_of(settings: Settings) -> Evolution:
+    """The search for states, checked."""
+    return evolution_for(
+        n_latents=settings["n_latents"],
+        n_states=validation.n_states(settings["n_states"], settings["n_latents"]),
+        n_parents=settings["n_parents"],
+        n_children=settings["n_children"],
+        n_generations=settings["n_generations"],
+        parents=settings["parents"],
+        mutation=settings["mutation"],
+        crossover=False,
+    )
+
+
+def check(canonical: Canonical, plan: Plan) -> None:
+    """Refuse a plan that cannot be carried out."""
+    evolution_of(plan.settings)
+    budget.enough_in_memory(canonical, plan.grid, plan.settings, plan.memory)
+
+
+def plans_for(canonical: Canonical, options: dict[str, Any], keep_observed: bool) -> list[Plan]:
+    """A plan for every combination of patch sizes, dictionary sizes and seeds to choose from."""
+    preset = options["preset"]
+    model = options["model"] or default_model(preset)
+    kind = IMAGE_MODELS[model]
+    given = {
+        name: options[name]
+        for name, option in OPTIONS.items()
+        if option.setting.preset and options[name] is not None
+    }
+    if preset not in kind.presets:
+        raise ValueError(f'preset must not be "{preset}" with model="{model}"; got "{preset}".')
+    if "rank" in given and "rank" not in kind.presets[preset]:
+        raise ValueError(f'rank must not be given with model="{model}"; got {given["rank"]}.')
+    several = {name: given.pop(name) for name in given.copy() if OPTIONS[name].several}
+    memory = options["memory"] or budget.machine_memory() // 2
+    n_jobs = effective_n_jobs(options["n_jobs"])
+    n_runs = 1  # that share the time
+    if options["select"] is not None:
+        n_runs += options["restarts"] * math.prod(len(values) for values in several.values())
+    limit = options["time_limit"]
+    thread_seconds = None if limit is None else limit * n_jobs / n_runs
+    plans = []
+    for values in itertools.product(*several.values()):
+        chosen = given | dict(zip(several, values, strict=True))
+        stride, grid, settings = _fitted(
+            canonical, kind, preset, chosen, options["stride"], memory, thread_seconds
+        )
+        plans += [
+            Plan(
+                preset=preset,
+                model=model,
+                settings=settings,
+                stride=stride,
+                grid=grid,
+                merge=options["merge"] or ("variance" if canonical.observed is None else "centre"),
+                tol=options["tol"],
+                seed=(options["seed"] + number) % (LARGEST_SEED + 1),
+                keep_observed=keep_observed,
+                n_jobs=n_jobs,
+                memory=memory,
+                select=options["select"],
+                time_limit=limit,
+            )
+            for number in range(options["restarts"])
+        ]
+    return plans
+
+
+def _fitted(
+    canonical: Canonical,
+    kind: ImageModel,
+    preset: str,
+    given: Settings,
+    stride: int | None,
+    memory: int,
+    thread_seconds: float | None,
+) -> tuple[int, Grid, Settings]:
+    """Stride, grid and settings for an image: few latents if there is little memory or time."""
+    full = kind.presets[preset]
+    settings = settings_for(preset, full, given, canonical)
+    shape, patch_size = canonical.values.shape, settings["patch_size"]
+    if stride is None:
+        stride = stride_for(shape, patch_size)
+    grid = patches.regular_grid(shape, patch_size, stride, kind.margin)
+    n_learnt = settings["n_learnt"]
+    if thread_seconds is not None and preset != "paper":
+        n_learnt = budget.patches_in_time(thread_seconds, settings, given, canonical.observed)
+    if "rank" in settings and "n_latents" not in given:
+        room = budget.patches_in_memory(canonical, grid, settings, memory)
+        fewer = n_latents_for(full, min(room, n_learnt))
+        if fewer < settings["n_latents"]:
+            settings = settings_for(preset, full, given | {"n_latents": fewer}, canonical)
+    return stride, grid, settings | {"n_learnt": n_learnt}

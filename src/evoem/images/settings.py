@@ -1,0 +1,156 @@
+"""What is given to `restore`, checked, and a preset fitted to an image."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from evoem import validation
+from evoem.images import patches
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.noise import share_of_noise
+from evoem.images.options import OPTIONS, known
+from evoem.validation import Mask
+
+# Options by name, with the values that are used for an image: those that presets decide about, and
+# `n_learnt`, the largest number of patches to learn from.
+Settings = dict[str, Any]
+
+# Standard deviation of noise, relative to that of the image, from which large patches are better.
+MUCH_NOISE = 0.75
+# A dictionary needs this many patches for each latent, and as many patches as they have pixels.
+PATCHES_PER_LATENT = 8
+PATCHES_PER_SUBSPACE = 64
+# A preset's number of subspaces is for so many patches. Of a larger image it grows with them, up to
+# as many as are learnt from: more hardly make a better dictionary.
+PATCHES_OF_PRESET = 64_000
+# To see around a hole, patches must be wider than it, up to a size.
+HOLE_WIDTHS = 2
+WIDEST_FOR_HOLES = 16
+# With more pixels than this, not every overlapping patch is needed; but each pixel should lie in
+# several.
+MANY_PATCHES = 1_000_000
+LARGEST_STRIDE_SHARE = 1 / 3
+
+
+def checked(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a function, as given or by default, each as it is declared.
+
+    Where several values may be given, there is a tuple of them.
+    """
+    options = known(function, dict(given))
+    for name, option in OPTIONS.items():
+        value, setting = options[name], option.setting
+        if value is None and option.may_be_none:
+            continue
+        if setting.choices:
+            validation.choice(name, value, setting.choices)
+        elif option.several:
+            options[name] = validation.candidates(name, value, options["select"])
+        elif bool in option.kinds:
+            validation.boolean(name, value)
+        elif float in option.kinds:
+            validation.real(name, value, setting.least or 0)
+        elif setting.least is not None:
+            validation.integer(name, value, setting.least, setting.most)
+    validation.restarts(options["restarts"], options["select"])
+    validation.jobs(options["n_jobs"])
+    validation.callback(options["callback"])
+    return options
+
+
+def stride_for(shape: tuple[int, int, int], patch_size: int) -> int:
+    """1, or more for an image of millions of pixels."""
+    wanted = math.ceil(math.sqrt(shape[0] * shape[1] / MANY_PATCHES))
+    return max(1, min(wanted, int(patch_size * LARGEST_STRIDE_SHARE)))
+
+
+def hole_width(missing: NDArray[np.bool_]) -> int:
+    """Width of the largest square that lies within missing pixels (rows, columns)."""
+    bordered = np.pad(missing, 1)
+    return max(2 * int(ndimage.distance_transform_cdt(bordered, "chessboard").max()) - 1, 0)
+
+
+def for_little_noise(preset: Settings) -> Settings:
+    """What a preset becomes where noise is weak: details matter more, and fit smaller patches."""
+    return preset | {"patch_size": round(preset["patch_size"] * 2 / 3)}
+
+
+def for_missing(preset: Settings) -> Settings:
+    """What a preset becomes where something is missing.
+
+    There states take longer to evaluate, details matter more, and patches of two thirds the width
+    restore more in the same time. Learning takes longer too.
+    """
+    changed = {"n_states": preset["n_states"] * 2 // 3, "max_iter": preset["max_iter"] + 2}
+    if "rank" not in preset:
+        changed = {
+            "n_states": preset["n_states"] // 3,
+            "max_iter": 2 * preset["max_iter"],
+            "n_latents": preset["n_latents"] // 2,
+            "n_parents": preset["n_parents"] // 2,
+        }
+    return for_little_noise(preset) | changed
+
+
+def fit_to_image(
+    preset: Settings, given: Settings, shape: tuple[int, int, int], observed: Mask
+) -> Settings:
+    """Settings for an image: those given, and those of a preset, changed to go with them.
+
+    Patches of colour are smaller, for about as many values as those of a grey image; larger if
+    there are large holes; and smaller again, with fewer latents, where the image is small. Of
+    subspaces there are more where the image is large.
+    """
+    patch_size = given.get("patch_size") or _patch_size(preset["patch_size"], shape, observed)
+    grid = patches.regular_grid(shape, patch_size)
+    n_latents = given.get("n_latents", n_latents_for(preset, grid.n_patches))
+    n_states = given.get("n_states", min(preset["n_states"], 2**n_latents))
+    fitted = {
+        "patch_size": patch_size,
+        "n_latents": n_latents,
+        "n_states": n_states,
+        "n_parents": min(preset["n_parents"], n_states),
+        "n_children": min(preset["n_children"], n_latents),
+    }
+    return preset | fitted | given
+
+
+def settings_for(name: str, preset: Settings, given: Settings, canonical: Canonical) -> Settings:
+    """Settings of a named preset for an image, those given as they are.
+
+    Those of the paper are as printed.
+    """
+    values, observed = canonical.values, canonical.observed
+    if name != "paper":
+        if observed is not None:
+            preset = for_missing(preset)
+        elif share_of_noise(values) < MUCH_NOISE:
+            preset = for_little_noise(preset)
+    return fit_to_image(preset, given, values.shape, observed)
+
+
+def n_latents_for(preset: Settings, n_patches: int) -> int:
+    """Size of the dictionary that goes with so many patches to learn from."""
+    needed, wanted = PATCHES_PER_LATENT, preset["n_latents"]
+    if "rank" in preset:
+        needed = PATCHES_PER_SUBSPACE
+        n_learnt = min(n_patches, preset["n_learnt"])
+        wanted = round(wanted * max(1.0, n_learnt / PATCHES_OF_PRESET))
+    return int(max(min(wanted, n_patches // needed), 2))
+
+
+def _patch_size(preset: int, shape: tuple[int, int, int], observed: Mask) -> int:
+    patch_size = max(round(preset / math.sqrt(shape[2])), 1)
+    if observed is not None:
+        wanted = HOLE_WIDTHS * hole_width(np.logical_and.reduce(~observed, axis=2))
+        patch_size = max(patch_size, min(wanted, WIDEST_FOR_HOLES))
+    while patch_size > 1:
+        grid = patches.regular_grid(shape, patch_size)
+        if grid.n_patches >= grid.patch[0] * grid.patch[1]:
+            break
+        patch_size -= 1
+    return patch_size

@@ -1,0 +1,80 @@
+"""Stacks of images: their slices, the masks of these, and shares of a time limit."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evoem import validation
+from evoem.images import canonical_arrays
+from evoem.images.canonical_arrays import Canonical
+
+
+class Stack(NamedTuple):
+    """Images along the first axis, each with channels along an axis of its own, if at all."""
+
+    pixels: NDArray[Any]
+    masks: list[NDArray[Any] | None]
+    channel_axis: int | None
+    alpha: bool
+
+    def slices(self) -> Iterator[Canonical]:
+        """The images, checked."""
+        for one, mask in zip(self.pixels, self.masks, strict=True):
+            yield canonical_arrays.read(one, mask, self.channel_axis, self.alpha)
+
+
+def is_stack(pixels: NDArray[Any], channel_axis: int | None) -> bool:
+    """Whether there is one more axis than an image has."""
+    return pixels.ndim == (3 if channel_axis is None else 4)
+
+
+def stack_of(
+    pixels: NDArray[Any], mask: ArrayLike | None, channel_axis: int | None, alpha: bool
+) -> Stack:
+    """A stack, checked; of it `channel_axis` is one of all its axes."""
+    if channel_axis is None and pixels.shape[-1] in (3, 4):
+        raise ValueError(
+            f"channel_axis must be given for what looks like colour; got None for an image of the "
+            f"shape {pixels.shape}."
+        )
+    if len(pixels) == 0:
+        raise ValueError(f"image must have slices; got the shape {pixels.shape}.")
+    of_slice = channel_axis
+    if channel_axis is not None:
+        validation.integer("channel_axis", channel_axis, -3, 3)
+        if channel_axis == 0:
+            raise ValueError("channel_axis of a stack must not be its first axis; got 0.")
+        of_slice = channel_axis - 1 if channel_axis > 0 else channel_axis
+    return Stack(pixels, slice_masks(mask, pixels, channel_axis), of_slice, alpha)
+
+
+def slice_masks(
+    mask: ArrayLike | None, pixels: NDArray[Any], channel_axis: int | None
+) -> list[NDArray[Any] | None]:
+    """The mask of each slice of a stack: one for all, or each its own."""
+    if mask is None:
+        return [None] * len(pixels)
+    mask = np.asarray(mask)
+    shape = pixels.shape
+    per_pixel = shape if channel_axis is None else tuple(np.delete(shape, channel_axis))
+    return list(mask) if mask.shape in (shape, per_pixel) else [mask] * len(pixels)
+
+
+class TimeShares:
+    """Equal shares of a time limit, if there is one: each of what is left."""
+
+    def __init__(self, limit: float | None, number: int) -> None:
+        self._started = time.perf_counter()
+        self._limit = limit
+        self._number = number
+
+    def next(self) -> float | None:
+        """Seconds for the next one."""
+        if self._limit is None:
+            return None
+        left = max(self._limit - (time.perf_counter() - self._started), 0.0)
+        self._number -= 1
+        return left / (self._number + 1)
