@@ -137,6 +137,8 @@ def square(rows: NDArray[Real]) -> NDArray[Real]:
     return out
 
 
+# Apart from the factorisations of small systems: a call of LAPACK alone takes 5 µs, 100 times as
+# long as a system of five latents.
 def cholesky(matrix: NDArray[np.floating]) -> None:
     """Overwrite the lower triangle of a matrix L Lᵀ by L; what is above it is not used.
 

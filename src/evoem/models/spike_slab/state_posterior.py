@@ -49,7 +49,6 @@ class System(NamedTuple):
 
 def empty_system(room: int) -> System:
     """Room for a system of so many active latents."""
-    # One by one: at equal offsets of memory pages they would be mistaken for each other.
     local, L, N, covariance, R, Q = (np.empty(room * room) for _ in range(6))
     eta, inverse, v, u, variances, precisions, t = np.ones((7, room))
     return System(local, L, N, eta, inverse, v, u, covariance, R, Q, variances, precisions, t)
@@ -104,6 +103,8 @@ def whiten(k, means, active, system):
     return -0.5 * square
 
 
+# Apart from `subspace.small_systems.cholesky`: that takes 2.2 to 2.8 times as long for up to eight
+# active latents, which nearly all states have.
 @inlined_in_order
 def ldl(k, system):
     """L and d of M = 1 + `local` = L diag(d) Lᵀ, v = L⁻¹ η; ½ ηᵀ M⁻¹ η - ½ log|M diag(variances)|.

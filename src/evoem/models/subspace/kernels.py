@@ -163,13 +163,12 @@ def _known_means(k, derived, latents, active, n, row, v, u):
 
 
 @inlined
-def _solve(derived, known, complete_row, latents, k, active, n, row, inverted, system):
-    """u = M⁻¹ η of a state, and M⁻¹ if it is wanted."""
+def _solve(derived, known, complete_row, latents, k, active, n, row, system):
+    """u = M⁻¹ η of a state; how many of the first rows of M are diagonal."""
     diagonal = fill_system(derived, known, complete_row, latents, k, active, n, row, system)
     cholesky(n, diagonal, system)
     solve_back(n, diagonal, system)
-    if inverted:
-        invert(n, diagonal, system)
+    return diagonal
 
 
 @kernel
@@ -209,7 +208,8 @@ def fill_moments(derived, rows, known, posterior, negligible, moments, sums, tog
                 together[latents[0], latents[k - 1]] += weight
                 _known_means(k, derived, latents, active, n, row, v, system.u)
             else:
-                _solve(derived, known, complete_row, latents, k, active, n, row, True, system)
+                diagonal = _solve(derived, known, complete_row, latents, k, active, n, row, system)
+                invert(n, diagonal, system)
             _add_moments(n, active, weight, positions, size, begin, matrix, keep, system, moments)
             if len(sums) > 0:
                 add_second(groups, latents, k, weight, not known_system, system, blocks, sums)
@@ -384,7 +384,7 @@ def residuals(first_row, derived, sigma, rows, known, genomes, out, room):
     """What a state leaves of the observed values of its row, in units of the noise, see
     `with_room`."""
     states, counts = genomes
-    groups, V, shift = derived.groups, derived.scaled, derived.shift
+    groups, V, shift, pivots = derived.groups, derived.scaled, derived.shift, derived.pivots
     X, complete, projections, observed = rows.X, rows.complete, rows.projections, rows.observed
     C, D = V.shape
     latents, active = np.empty((2, C + 1), np.int64)
@@ -403,11 +403,12 @@ def residuals(first_row, derived, sigma, rows, known, genomes, out, room):
             k = active_latents(states, r, p, latents)
             n = list_patterns(groups, latents, k, active)
             if complete_row and k == 1:
-                _known_means(1, derived, latents, active, n, row, row, system.u)
+                for i in range(n):
+                    u[i] = row[active[i]] * pivots[active[i]]
             elif n > room:
                 return r
             else:
-                _solve(derived, known, complete_row, latents, k, active, n, row, False, system)
+                _solve(derived, known, complete_row, latents, k, active, n, row, system)
             left = out[r, p]
             for d in range(D):
                 left[d] = X[r, d] / sigma

@@ -105,6 +105,8 @@ def subtract_known(local, n, begin, end):
                     local[x, y] -= inner_product(local, x, y, begin)
 
 
+# Apart from `spike_slab.state_posterior.ldl`: with tiles 27 patterns take 0.8 times as long, 40
+# take 0.6 times, but 3 take 2.6 times.
 @inlined
 def cholesky(n, diagonal, system):
     """½ ηᵀ M⁻¹ η - ½ log|M| of M = 1 + `local`, whose first `diagonal` rows are diagonal.
