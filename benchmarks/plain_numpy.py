@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem.em import Evolution
-from evoem.models.linear_statistics import NOISE_FLOORS, LinearStats
+from evoem.models.linear_moments import NOISE_FLOORS, LinearStats
 
 Floats = NDArray[np.float64]
 Dense = NDArray[np.bool_]

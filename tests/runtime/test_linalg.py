@@ -29,7 +29,7 @@ def lower_alone(matrix):
 def test_a_factor_is_that_of_cholesky(size, dtype):
     matrix = positive_definite(size, dtype)
     factor = lower_alone(matrix)
-    linalg.factorise(factor)
+    linalg.cholesky(factor)
     expected = np.linalg.cholesky(matrix.astype(np.float64))
     np.testing.assert_allclose(np.tril(factor), expected, atol=TOLERANCES[dtype])
 
@@ -41,7 +41,7 @@ def test_systems_are_solved(size, width, dtype):
     matrix = positive_definite(size, dtype)
     wanted = np.random.default_rng(0).normal(size=(size, width)).astype(dtype)
     factor = lower_alone(matrix)
-    linalg.factorise(factor)
+    linalg.cholesky(factor)
     found = linalg.solve(factor, wanted)
     expected = np.linalg.solve(matrix.astype(np.float64), wanted)
     np.testing.assert_allclose(found, expected, atol=30 * TOLERANCES[dtype])
@@ -83,18 +83,18 @@ def test_a_matrix_that_is_not_positive_definite_is_refused_wherever_it_fails(pla
     matrix = positive_definite(500, np.float64)
     matrix[place, place] = -1.0
     with pytest.raises(LinAlgError):
-        linalg.factorise(matrix)
+        linalg.cholesky(matrix)
 
 
 def test_matrices_whose_rows_are_scattered_are_refused():
     matrix = np.asfortranarray(positive_definite(5, np.float64))
     with pytest.raises(ValueError, match="in one piece"):
-        linalg.factorise(matrix)
+        linalg.cholesky(matrix)
 
 
 def test_a_matrix_that_is_not_finite_is_not_taken_for_one_that_more_would_mend():
     with pytest.raises(ValueError, match="finite"):
-        linalg.factorise(np.full((3, 3), np.nan))
+        linalg.cholesky(np.full((3, 3), np.nan))
 
 
 @pytest.mark.parametrize("size", [50, 700])
@@ -105,7 +105,7 @@ def test_the_number_of_threads_changes_nothing(size):
         with one_blas_thread(), crew(n_jobs):
             square = linalg.square(rows)
             factor = square + np.eye(size)
-            linalg.factorise(factor)
+            linalg.cholesky(factor)
             found.append((square, np.tril(factor), linalg.solve(factor, rows)))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -117,7 +117,7 @@ def test_other_threads_go_on_meanwhile():
 
     def work():
         began.set()
-        linalg.factorise(matrix)
+        linalg.cholesky(matrix)
         ended.set()
 
     thread = threading.Thread(target=work)

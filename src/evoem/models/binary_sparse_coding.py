@@ -14,8 +14,17 @@ from numpy.typing import DTypeLike, NDArray
 
 from evoem.models import linear
 from evoem.models.base import Posterior, Prior
-from evoem.models.linear import Guide, LinearModel, Moments, Rows
-from evoem.models.linear_statistics import LinearStats, add_cross, close_row, count
+from evoem.models.linear import LinearModel, Rows
+from evoem.models.linear_moments import (
+    LinearStats,
+    Moments,
+    add_cross,
+    count,
+    finish_row,
+    negligible_weight,
+)
+from evoem.models.observed_gram import empty_gram, gather_observed, start_row
+from evoem.models.residual_ranking import Guide, rank_by_residual
 from evoem.models.triangles import pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
 from evoem.runtime.compile import ZERO, kernel
@@ -47,39 +56,34 @@ class Derived(NamedTuple):
     expected_active: float
 
 
+# `known` has the inner products over what was observed. It is None where nothing is missing, and
+# the compiler then leaves out what it would need.
+
+
 @kernel
-def _log_joints(
-    scaled, products, logits, bias, projections, base, complete, observed,
-    states, out, starts, stops,
-):  # fmt: skip
-    H, D = scaled.shape
+def _log_joints(derived, rows, known, population):
+    states, out, starts, stops = population
+    V, products, logits, bias = derived.scaled, derived.products, derived.logits, derived.bias
+    projections, base, complete = rows.projections, rows.base, rows.complete
+    H = len(bias)
     active = np.empty(H + 1, np.int64)
-    if observed is not None:
-        slots = np.full(H, -1)
-        members = np.empty(H, np.int64)
-        n_members = ZERO
-        known = np.empty(H * (H + 1) // 2)
+    if known is not None:
         local = np.empty(H * H)
-        seen = np.empty(D, scaled.dtype)
     for r in range(states.shape[0]):
-        if observed is not None:
-            for d in range(D):
-                seen[d] = observed[r, d]
-            n_members = linear.reset_observed_gram(slots, members, n_members)
+        if known is not None:
+            start_row(known, rows.observed, r)
         for m in range(starts[r], stops[r]):
             k = active_latents(states, r, m, active)
             # app:lpj: log-odds·|s| - |y - W s|² / 2σ², with the square multiplied out.
             value = base[r]
-            if observed is None or complete[r]:
+            if known is None or complete[r]:
                 for i in range(k):
                     value += bias[active[i]] + projections[r, active[i]]
                     start = row_start(H, active[i])
                     for j in range(i):
                         value -= products[start + active[j]]
-            elif observed is not None:
-                n_members = linear.fill_observed_gram(
-                    scaled, seen, active, k, slots, members, n_members, known, local
-                )
+            elif known is not None:
+                gather_observed(known, V, active, k, local)
                 for i in range(k):
                     value += logits[active[i]] + projections[r, active[i]] - 0.5 * local[i * k + i]
                     for j in range(i):
@@ -88,38 +92,34 @@ def _log_joints(
 
 
 @kernel
-def _moments(
-    H, offsets, squares, members, activation, first, second, states, weights, negligible, sum_second
-):
+def _fill_moments(H, posterior, negligible, moments):
+    states, weights = posterior
+    offsets, squares, members, activation, first, second = moments
     active = np.empty(H + 1, np.int64)
-    places = np.empty(H, np.int64)
+    positions = np.empty(H, np.int64)  # of latents among the members of a row
     for r in range(states.shape[0]):
         begin, matrix = offsets[r], squares[r]
         n = offsets[r + 1] - begin
-        keep = squares[r + 1] > matrix
         for u in range(n):
-            places[members[begin + u]] = u
+            positions[members[begin + u]] = u
         for m in range(states.shape[1]):
             weight = weights[r, m]
             if not weight > negligible:
                 continue
             k = active_latents(states, r, m, active)
             for i in range(k):
-                h = active[i]
-                first[begin + places[h]] += weight
-                start = row_start(H, h)
+                u = positions[active[i]]
+                first[begin + u] += weight
                 for j in range(i + 1):
-                    if keep:
-                        second[matrix + places[h] * n + places[active[j]]] += weight
-                    else:
-                        sum_second[h if j == i else start + active[j]] += weight
+                    second[matrix + u * n + positions[active[j]]] += weight
         for u in range(n):
             activation[begin + u] = first[begin + u]
 
 
 @kernel
-def _add_complete_rows(X, states, weights, negligible, printed, sums):
-    _, _, sum_second, cross, _ = sums
+def _add_complete_rows(X, complete, posterior, negligible, printed, stats):
+    states, weights = posterior
+    second, cross = stats.second, stats.cross
     n_rows, H = len(X), len(cross)
     active = np.empty(H + 1, np.int64)
     activation = np.zeros(H)  # of one row
@@ -128,6 +128,8 @@ def _add_complete_rows(X, states, weights, negligible, printed, sums):
     total, square = ZERO, 0.0
     for r in range(n_rows):
         offsets[r] = total
+        if not complete[r]:
+            continue
         for d in range(X.shape[1]):
             square += np.float64(X[r, d]) * np.float64(X[r, d])
         for m in range(states.shape[1]):
@@ -136,22 +138,23 @@ def _add_complete_rows(X, states, weights, negligible, printed, sums):
                 continue
             for i in range(active_latents(states, r, m, active)):
                 h = active[i]
-                # It has its place before it is known whether it is new: no branch to mispredict.
+                # Listed before it is known whether it is new: no branch to mispredict.
                 members[total] = h
                 total += activation[h] == 0.0
                 activation[h] += weight
-                sum_second[h] += weight
+                second[h] += weight
                 start = row_start(H, h)
                 for j in range(i):
-                    sum_second[start + active[j]] += weight
-        close_row(members, offsets[r], total, activation, activation, means, printed, sums)
+                    second[start + active[j]] += weight
+        finish_row(members, offsets[r], total, activation, activation, means, printed, stats)
     offsets[n_rows] = total
     add_cross(offsets, members, means, X, cross)
     return square
 
 
 @kernel
-def _best_additions(guide, gram, projections, states, counts, out):
+def _best_additions(guide, gram, projections, genomes, out):
+    states, counts = genomes
     H = len(gram)
     active = np.empty(H + 1, np.int64)
     ones = np.ones(H)
@@ -159,7 +162,7 @@ def _best_additions(guide, gram, projections, states, counts, out):
     for r in range(states.shape[0]):
         for p in range(counts[r]):
             k = active_latents(states, r, p, active)
-            linear.rank_by_residual(guide, gram, projections, ones, active, k, r, p, room, out)
+            rank_by_residual(guide, gram, projections, ones, active, k, r, p, room, out)
 
 
 class BinarySparseCodingModel(LinearModel):
@@ -201,21 +204,11 @@ class BinarySparseCodingModel(LinearModel):
             dtype(1),
         )
         out = empty_ranks(genomes, n_best)
-        _best_additions(guide, derived.gram, rows.projections, *genomes, out)
+        _best_additions(guide, derived.gram, rows.projections, genomes, out)
         return out
 
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
-        _log_joints(
-            derived.scaled,
-            derived.products,
-            derived.logits,
-            derived.bias,
-            rows.projections,
-            rows.base,
-            rows.complete,
-            rows.observed,
-            *population,
-        )
+        _log_joints(derived, rows, empty_gram(derived.scaled, rows.observed), population)
 
     def fill_moments(
         self,
@@ -225,21 +218,18 @@ class BinarySparseCodingModel(LinearModel):
         moments: Moments,
         stats: LinearStats | None,
     ) -> None:
-        negligible = linear.negligible_weight(derived.scaled.dtype)
-        sums = np.empty(0) if stats is None else stats.second
-        _moments(len(derived.logits), *moments, *posterior, negligible, sums)
+        negligible = negligible_weight(derived.scaled.dtype)
+        _fill_moments(len(derived.logits), posterior, negligible, moments)
 
     def add_complete_rows(
-        self,
-        stats: LinearStats,
-        params: BinarySparseCodingParams,
-        derived: Derived,
-        rows: Rows,
-        posterior: Posterior,
+        self, stats: LinearStats, derived: Derived, rows: Rows, posterior: Posterior
     ) -> None:
-        negligible = linear.negligible_weight(derived.scaled.dtype)
-        square = _add_complete_rows(rows.X, *posterior, negligible, self.printed, stats.arrays)
-        count(stats, rows.X, rows.X.size, square)
+        negligible = negligible_weight(derived.scaled.dtype)
+        square = _add_complete_rows(
+            rows.X, rows.complete, posterior, negligible, self.printed, stats
+        )
+        n_rows = int(rows.complete.sum())
+        count(stats, rows.X.dtype, n_rows, n_rows * rows.X.shape[1], square)
 
     def update(
         self, params: BinarySparseCodingParams, stats: LinearStats

@@ -1,8 +1,7 @@
 """What the models share whose latents superpose linearly under Gaussian noise: y ≈ W c.
 
-c is s for binary sparse coding and s⊙z for spike-and-slab coding. Their statistics and estimates
-need the posterior moments of c alone, which are held per row over its *members*, the latents that
-are active in a state of any weight: few, whatever H is.
+c is s for binary sparse coding and s⊙z for spike-and-slab coding; its posterior moments, which is
+all that statistics and estimates need, stand in `linear_moments`.
 """
 
 from abc import abstractmethod
@@ -14,26 +13,23 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
 from evoem import validation
+from evoem.models import linear_moments
 from evoem.models.base import Model, Posterior, Prior
-from evoem.models.linear_statistics import (
+from evoem.models.linear_moments import (
     NOISE_FLOORS,
     LinearStats,
+    Moments,
     add_moments,
-    count,
     empty_stats,
+    moment_parts,
+    negligible_weight,
 )
-from evoem.models.triangles import row_start
-from evoem.ranking import best_scores
-from evoem.runtime.compile import ZERO, inlined, kernel
-from evoem.runtime.linalg import factorise, solve
-from evoem.states import active_latents, clear
+from evoem.runtime.linalg import cholesky, solve
 from evoem.validation import Mask, Positions
 
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
 # whatever rows it comes with, and the result of a row does not depend on them.
 ROW_MULTIPLE = 16
-# Second moments of as many rows are held at once as fit into this many entries.
-MOMENT_ENTRIES = 1 << 18
 # Pulls weights of latents that are never active to their old value, and nothing else.
 PROXIMITY = 1e-10
 PROBABILITY_FLOOR = 1e-8
@@ -42,17 +38,6 @@ PROBABILITY_FLOOR = 1e-8
 def least_noise(values: NDArray[np.floating]) -> float:
     """The smallest noise variance that goes with such data."""
     return NOISE_FLOORS[values.dtype] * float(np.square(values, dtype=np.float64).mean())
-
-
-class Moments(NamedTuple):
-    """Posterior moments of some rows: row r has the members `offsets[r]:offsets[r + 1]`."""
-
-    offsets: NDArray[np.int64]  # (n_rows + 1,)
-    squares: NDArray[np.int64]  # (n_rows + 1,): where each row's second moments start
-    members: NDArray[np.int64]  # ascending within a row
-    activation: NDArray[np.float64]  # ⟨s⟩
-    first: NDArray[np.float64]  # ⟨c⟩
-    second: NDArray[np.float64]  # ⟨c cᵀ⟩, lower triangles of flat matrices over the members
 
 
 def slice_rows(rows: Any, part: slice | NDArray[np.int64]) -> Any:
@@ -69,134 +54,6 @@ def row_products(X: NDArray[np.floating], matrix: NDArray[np.floating]) -> NDArr
     if padding:
         X = np.concatenate([X, np.zeros((padding, X.shape[1]), X.dtype)])
     return (X @ matrix.T)[:n_rows]
-
-
-@inlined
-def gather(products, n_latents, active, k, out):
-    """Inner products of the active latents of a state: the lower triangle of a k×k matrix."""
-    for i in range(k):
-        out[i * k + i] = products[active[i]]
-        start = row_start(n_latents, active[i])
-        for j in range(i):
-            out[i * k + j] = products[start + active[j]]
-
-
-@inlined
-def observed_inner(V, g, h, seen):
-    """Inner product of two dictionary rows over the observed dimensions."""
-    total = 0.0
-    for d in range(V.shape[1]):
-        total += V[g, d] * V[h, d] * seen[d]
-    return total
-
-
-@inlined
-def reset_observed_gram(slots, members, n_members):
-    """Forget the inner products of the last row."""
-    for u in range(n_members):
-        slots[members[u]] = -1
-    return 0
-
-
-@inlined
-def fill_observed_gram(V, seen, active, k, slots, members, n_members, known, out):
-    """Inner products, over the observed dimensions, of the active latents of a state.
-
-    The states of a row share their latents, so what was computed is kept in `known` until the next
-    row: `slots` numbers the latents met so far. `out` is a k×k matrix, of which the lower triangle
-    is filled. Returns how many latents were met.
-    """
-    for i in range(k):
-        h = active[i]
-        if slots[h] < 0:
-            slots[h] = n_members
-            members[n_members] = h
-            begin = n_members * (n_members + 1) // 2  # rows of a packed lower triangle
-            for u in range(n_members + 1):
-                known[begin + u] = np.nan
-            n_members += 1
-    for i in range(k):
-        a = slots[active[i]]
-        for j in range(i + 1):
-            b = slots[active[j]]
-            place = max(a, b) * (max(a, b) + 1) // 2 + min(a, b)
-            value = known[place]
-            if np.isnan(value):
-                value = observed_inner(V, active[i], active[j], seen)
-                known[place] = value
-            out[i * k + j] = value
-    return n_members
-
-
-@kernel
-def _list_members(
-    states, weights, negligible, keep, groups, offsets, squares, members, active, union
-):
-    n_rows, n_states, width = states.shape
-    total, square = 0, 0
-    for r in range(n_rows):
-        offsets[r] = total
-        squares[r] = square
-        clear(union, ZERO, ZERO)
-        for m in range(n_states):
-            if weights[r, m] > negligible:
-                for w in range(width):
-                    union[0, 0, w] |= states[r, m, w]
-        k = active_latents(union, ZERO, ZERO, active)
-        for i in range(k):
-            if groups is None:
-                members[total] = active[i]
-                total += 1
-                continue
-            for h in range(groups[active[i]], groups[active[i] + 1]):
-                members[total] = h
-                total += 1
-        if keep[r]:
-            square += (total - offsets[r]) ** 2
-    offsets[n_rows] = total
-    squares[n_rows] = square
-
-
-def negligible_weight(dtype: Any) -> float:
-    """States below this weight are left out of the sums.
-
-    In single precision weights are off by far more than this, because log-joints are.
-    """
-    return 8.0 * float(np.finfo(dtype).eps)
-
-
-@inlined
-def rank_by_residual(guide, gram, projections, coefficients, active, k, r, p, room, out):
-    """The latents that correlate best with what a state leaves of the data, see `Guide`."""
-    z, scores, tops = room
-    own = r if len(guide.constants) > 1 else 0
-    for g in range(len(z)):
-        z[g] = projections[r, g] + guide.start[g]
-    for i in range(k):
-        h = active[i]
-        c = z.dtype.type(coefficients[i]) * guide.shares[own, h]
-        for g in range(len(z)):
-            z[g] -= c * gram[h, g]
-    for g in range(len(z)):
-        scores[g] = (guide.curvatures[own, g] * z[g] + guide.slope) * z[g] - guide.constants[own, g]
-    for i in range(k):
-        scores[active[i]] = -np.inf
-    best_scores(scores, tops, out, r, p)
-
-
-class Guide(NamedTuple):
-    """How promising a latent is: (curvature z + slope) z - constant, z its correlation with what
-    a state leaves of the data. One row for all, or one for each row of the data.
-
-    Of a row with missing values z is a guess: what a latent explains of others is taken to be
-    their inner product times the share of its own square that was observed.
-    """
-
-    start: NDArray[np.floating]  # (H,)  added to the correlations
-    shares: NDArray[np.floating]  # (1 or n_rows, H)
-    curvatures: NDArray[np.floating]
-    constants: NDArray[np.floating]
-    slope: Any  # a number of the same type
 
 
 class Rows(NamedTuple):
@@ -237,46 +94,6 @@ def prepare_rows(
     return Rows(row_products(X, projector), base, constants, complete, X, observed)
 
 
-def moment_parts(
-    posterior: Posterior,
-    n_latents: int,
-    negligible: float,
-    keep: NDArray[np.bool_],
-    groups: NDArray[np.int64] | None = None,
-) -> Iterator[tuple[slice, Moments]]:
-    """Empty moments, members listed, of as many rows at a time as MOMENT_ENTRIES allows.
-
-    Second moments are made room for where `keep` is true. Elsewhere only their sum over rows is
-    wanted, and is best added to straight away.
-    """
-    states, weights = posterior
-    n_rows, _, width = states.shape
-    offsets = np.empty(n_rows + 1, np.int64)
-    squares = np.empty(n_rows + 1, np.int64)
-    members = np.empty(n_rows * n_latents, np.int64)
-    scratch = np.empty(n_latents + 1, np.int64), np.empty((1, 1, width), np.uint64)
-    _list_members(states, weights, negligible, keep, groups, offsets, squares, members, *scratch)
-    activation, first = np.zeros((2, offsets[-1]))
-    room = max(MOMENT_ENTRIES, int(np.diff(squares).max()))
-    start = 0
-    while start < n_rows:
-        stop = int(np.searchsorted(squares, squares[start] + room, side="right")) - 1
-        places = squares[start : stop + 1] - squares[start]
-        second = np.zeros(places[-1])
-        yield (
-            slice(start, stop),
-            Moments(offsets[start : stop + 1], places, members, activation, first, second),
-        )
-        start = stop
-
-
-def accumulate(stats: LinearStats, moments: Moments, rows: Rows, W: Any, printed: bool) -> None:
-    """Add the moments of a block of rows to the statistics, in place."""
-    scalars = np.zeros(2)
-    add_moments(*moments, rows.complete, rows.X, rows.observed, W, printed, stats.arrays, scalars)
-    count(stats, rows.X, *scalars)
-
-
 def update_dictionary(
     stats: LinearStats, second: NDArray[np.float64], W: NDArray[np.float64], old_variance: float
 ) -> tuple[NDArray[np.float64], float]:
@@ -291,7 +108,7 @@ def update_dictionary(
         try:
             matrix = second.copy()
             np.fill_diagonal(matrix, np.diag(second) + pull)
-            factorise(matrix)
+            cholesky(matrix)
             break
         except LinAlgError:
             pull *= 100
@@ -323,51 +140,6 @@ def clip_probabilities(
 ) -> NDArray[np.float64]:
     """The best probabilities in [least, 1 - PROBABILITY_FLOOR]."""
     return np.clip(probabilities, least, 1.0 - PROBABILITY_FLOOR)
-
-
-@kernel
-def _reconstruct(offsets, squares, members, first, second, W, mean, variance):
-    D = W.shape[1]
-    for r in range(mean.shape[0]):
-        begin, matrix = offsets[r], squares[r]
-        n = offsets[r + 1] - begin
-        mean[r] = 0.0
-        for u in range(begin, begin + n):
-            for d in range(D):
-                mean[r, d] += (
-                    first[u] * W[members[u], d]
-                )  # eq:bsc_data_estimator, eq:sssc_data_estimator
-        for d in range(D):
-            variance[r, d] = -(mean[r, d] ** 2)
-        for u in range(n):
-            for v in range(u + 1):
-                g, h = members[begin + u], members[begin + v]
-                weight = second[matrix + u * n + v]
-                if weight != 0.0:
-                    if u != v:
-                        weight *= 2.0
-                    for d in range(D):
-                        variance[r, d] += weight * W[g, d] * W[h, d]
-
-
-def reconstruct(
-    moments: Moments, n_rows: int, W: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Posterior mean and variance of W c."""
-    mean = np.empty((n_rows, W.shape[1]))
-    variance = np.empty_like(mean)
-    offsets, squares, members, _, first, second = moments
-    _reconstruct(offsets, squares, members, first, second, W, mean, variance)
-    return mean, np.maximum(variance, 0.0)
-
-
-def codes(moments: Moments, n_rows: int, n_latents: int) -> NDArray[np.float64]:
-    """⟨c⟩ as a dense array."""
-    out = np.zeros((n_rows, n_latents))
-    rows = np.repeat(np.arange(n_rows), np.diff(moments.offsets))
-    own = slice(moments.offsets[0], moments.offsets[-1])
-    out[rows, moments.members[own]] = moments.first[own]
-    return out
 
 
 def observe(c: NDArray[np.float64], params: Any, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -437,7 +209,7 @@ class LinearModel(Model):
     def fill_moments(
         self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments, stats: Any
     ) -> None:
-        """Compute the moments of c; second moments there is no room for go to `stats` at once."""
+        """Compute the moments of c; what they have no room for goes to `stats`, unless None."""
 
     @abstractmethod
     def prior(self, params: Any) -> Prior:
@@ -501,24 +273,30 @@ class LinearModel(Model):
     def accumulate(
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
-        """Add the statistics of a block of rows."""
-        if rows.observed is None:
-            self.add_complete_rows(stats, params, derived, rows, posterior)
-        else:
-            self._add_rows(stats, params, derived, rows, posterior)
+        """Add the statistics of a block of rows; complete ones go their own, faster way.
 
-    def add_complete_rows(
+        Unless few are: to pick the others copies them.
+        """
+        incomplete = np.flatnonzero(~rows.complete)
+        if 2 * len(incomplete) < len(rows.X):
+            self.add_complete_rows(stats, derived, rows._replace(observed=None), posterior)
+            if len(incomplete) == 0:
+                return
+            rows, posterior = slice_rows(rows, incomplete), slice_rows(posterior, incomplete)
+        rows = rows._replace(complete=np.zeros(len(rows.X), np.bool_))
+        self.add_rows(stats, params, derived, rows, posterior)
+
+    def add_complete_rows(self, stats: Any, derived: Any, rows: Rows, posterior: Posterior) -> None:
+        """Add the statistics of those rows in which nothing is missing."""
+        raise self._undefined("add_complete_rows")
+
+    def add_rows(
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
-        """Add the statistics of rows in which nothing is missing; a model may know a faster way."""
-        self._add_rows(stats, params, derived, rows, posterior)
-
-    def _add_rows(
-        self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
-    ) -> None:
+        """Add the statistics of rows by the moments of each."""
         sums = self.linear_part(stats)
         for _, some, moments in self._each_part(derived, rows, posterior, ~rows.complete, stats):
-            accumulate(sums, moments, some, params.components, self.printed)
+            add_moments(sums, moments, some, params.components, self.printed)
 
     def reconstruct(
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior
@@ -527,7 +305,9 @@ class LinearModel(Model):
         mean, variance = np.empty(rows.X.shape), np.empty(rows.X.shape)
         keep = np.ones(len(rows.X), np.bool_)
         for part, some, moments in self._each_part(derived, rows, posterior, keep):
-            mean[part], variance[part] = reconstruct(moments, len(some.X), params.components)
+            mean[part], variance[part] = linear_moments.reconstruct(
+                moments, len(some.X), params.components
+            )
         unseen = nothing_observed(rows.observed)
         if len(unseen):
             _, mean[unseen], variance[unseen] = self.prior(params)
@@ -540,7 +320,7 @@ class LinearModel(Model):
         out = np.empty((len(rows.X), derived.n_latents))
         keep = np.ones(len(rows.X), np.bool_)
         for part, some, moments in self._each_part(derived, rows, posterior, keep):
-            out[part] = codes(moments, len(some.X), out.shape[1])
+            out[part] = linear_moments.codes(moments, len(some.X), out.shape[1])
         unseen = nothing_observed(rows.observed)
         if len(unseen):
             out[unseen] = self.prior(params).codes

@@ -20,6 +20,16 @@ def row_start(n_latents, h):
     return n_latents + h * (h - 1) // 2
 
 
+@inlined
+def gather(products, n_latents, active, k, out):
+    """Inner products of the active latents of a state: the lower triangle of a k×k matrix."""
+    for i in range(k):
+        out[i * k + i] = products[active[i]]
+        start = row_start(n_latents, active[i])
+        for j in range(i):
+            out[i * k + j] = products[start + active[j]]
+
+
 def n_pairs(n_latents: int) -> int:
     """Pairs of so many latents, each with itself included."""
     return n_latents * (n_latents + 1) // 2

@@ -23,7 +23,7 @@ from subspace_problems import (
 from evoem import em
 from evoem.models import SubspaceModel
 from evoem.models.subspace.by_feature import SubspacesByFeature, each_latent
-from evoem.models.subspace.shrinkage_prior import average_covariance, seeming_rows
+from evoem.models.subspace.shrinkage_prior import average_covariance, pseudo_observations
 from evoem.models.subspace.start import Clusters
 
 BY_FEATURE = SubspacesByFeature()
@@ -241,9 +241,9 @@ def log_prior(params, old, number):
     return -0.5 * number * sum(values)
 
 
-def test_seeming_rows_are_distributed_as_said():
+def test_pseudo_observations_are_distributed_as_said():
     params, _, _ = make_problem(seed=11)
-    second, cross = seeming_rows(params, 7.0)
+    second, cross = pseudo_observations(params, 7.0)
     average = np.average(targets(params)[0], axis=0, weights=params.activation_probs)
     np.testing.assert_allclose(average_covariance(params), average)
     for patterns, C, S in zip(own_patterns(params), *targets(params), strict=True):

@@ -29,9 +29,8 @@ from subspace_problems import (
 from evoem import SubspaceCoding, em, posterior, states
 from evoem.models import SpikeSlabModel, SubspaceModel
 from evoem.models.spike_slab.model import SpikeSlabParams
-from evoem.models.subspace import latent_pairs, second_moments
+from evoem.models.subspace import kernels, small_systems
 from evoem.models.subspace import model as subspace_model
-from evoem.models.subspace.additions import rank_additions, tiers_of
 from evoem.models.subspace.start import Clusters, cluster
 from evoem.ranking import NONE
 from evoem.runtime.linalg import symmetric
@@ -42,7 +41,7 @@ from evoem.states import Genomes
 def tables(request, monkeypatch):
     """With the tables of pairs of latents and, as if they were too large, without them."""
     if not request.param:
-        monkeypatch.setattr(latent_pairs, "LARGEST_TABLES", 0)
+        monkeypatch.setattr(small_systems, "LARGEST_TABLES", 0)
 
 
 # ------------------------------------------------------------------------------- the slow twin
@@ -166,7 +165,7 @@ def test_gathered_statistics_are_sums_of_exact_moments(missing, dtype):
     close = precision(dtype)
     np.testing.assert_allclose(sums.activation, np.repeat(activation, SIZES), **close)
     np.testing.assert_allclose(sums.first, first, **close)
-    whole = symmetric(second_moments.spread(params.groups, stats.second))
+    whole = symmetric(kernels.spread(params.groups, stats.second))
     np.testing.assert_allclose(whole, second, **close)
     np.testing.assert_allclose(sums.cross, cross, **close)
     np.testing.assert_allclose(float(sums.data_square), square, **close)
@@ -380,7 +379,7 @@ def test_additions_are_never_active_and_mostly_the_best(missing):
 def test_latents_are_ranked_by_the_gains_of_all_their_patterns(largest):
     sizes = np.array([2, 20, 1, 9, 8, 2])  # products of twenty such squares overflow
     groups = np.concatenate([[0], np.cumsum(sizes)])
-    tiers = tiers_of(groups)
+    tiers = kernels.tiers_of(groups)
     assert sorted(tiers.patterns) == list(range(groups[-1]))
     rng = np.random.default_rng(0)
     squares, shift = rng.uniform(0, largest, (3, groups[-1])), rng.normal(size=groups[-1])
@@ -388,9 +387,9 @@ def test_latents_are_ranked_by_the_gains_of_all_their_patterns(largest):
     dense = rng.random((3, 4, len(sizes))) < 0.3
     genomes = Genomes(states.pack(dense), np.full(3, 4))
     ranks = np.empty(dense.shape, np.int32)
-    rank_additions(
+    kernels.rank_additions(
         tiers, shift[tiers.patterns], squares[:, tiers.patterns], np.arange(3),
-        correlations[:, :, tiers.patterns], *genomes, ranks,
+        correlations[:, :, tiers.patterns], genomes, ranks,
     )  # fmt: skip
     for n, p in np.ndindex(dense.shape[:2]):
         gains = np.full(len(sizes), -np.inf)

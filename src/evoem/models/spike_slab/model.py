@@ -8,8 +8,8 @@
 | μ | `slab_means` (H,) |
 | Ψ | `slab_covariance` (H, H) if full, else its diagonal (H,) |
 
-How the slab of a state is integrated out stands in `slab_posterior`, how μ and Ψ are learnt in
-`slab_update`.
+How the slab of a state is integrated out stands in `state_posterior`, how μ and Ψ are learnt in
+`update` and `full_slab`.
 """
 
 from collections.abc import Generator, Mapping
@@ -22,23 +22,31 @@ from scipy import linalg
 from evoem import validation
 from evoem.models import linear
 from evoem.models.base import Posterior, Prior
-from evoem.models.linear import Guide, LinearModel, Moments, Rows
-from evoem.models.linear_statistics import LinearStats, count, empty_stats
-from evoem.models.spike_slab.complete_rows import add_complete_rows
-from evoem.models.spike_slab.state_posterior import add_few, expect, solve, value_of_few
+from evoem.models.linear import LinearModel, Rows
+from evoem.models.linear_moments import (
+    LinearStats,
+    Moments,
+    count,
+    empty_stats,
+    negligible_weight,
+)
+from evoem.models.observed_gram import empty_gram
+from evoem.models.residual_ranking import Guide
+from evoem.models.scratch import with_room
+from evoem.models.spike_slab import kernels
+from evoem.models.spike_slab.full_slab import update_full_slab
+from evoem.models.spike_slab.state_posterior import empty_system
 from evoem.models.spike_slab.update import (
     SpikeSlabParams,
     SpikeSlabStats,
     unit_second_moments,
-    update_full_slab,
     update_slab,
 )
-from evoem.models.triangles import diagonal, n_pairs, pack, row_start, unpack
-from evoem.ranking import GROUPS, empty_ranks
-from evoem.runtime.compile import YES, ZERO, inlined, kernel
+from evoem.models.triangles import diagonal, n_pairs, pack, unpack
+from evoem.ranking import empty_ranks
 from evoem.runtime.linalg import square, symmetric
 from evoem.runtime.threads import both
-from evoem.states import Genomes, Population, active_latents
+from evoem.states import Genomes, Population
 from evoem.validation import Mask
 
 # Slab variance with which learning starts for latents that look like data points, their means
@@ -68,198 +76,6 @@ def own_slabs(derived: Derived) -> tuple[NDArray[np.float64], NDArray[np.float64
     if derived.tables is None:
         return derived.shift, np.ones_like(derived.shift)
     return derived.shift, diagonal(derived.tables[:, 1].astype(np.float64))
-
-
-# `observed` and `tables` are None where nothing is missing and Ψ is diagonal; the compiler then
-# leaves out what they would need.
-
-
-@kernel
-def _log_joints(
-    V, products, bias, shift, tables, projections, base, complete, observed,
-    states, out, starts, stops,
-):  # fmt: skip
-    H, D = V.shape
-    active = np.empty(H + 1, np.int64)
-    room = 16  # active latents there is room for; most states have few
-    local, L = np.empty(room**2), np.empty(room**2)
-    eta, v, inverse, variances = np.empty(H), np.empty(H), np.empty(H), np.ones(H)
-    R, covariance = np.empty(room**2), np.empty(room**2)
-    t, precisions = np.empty(H), np.empty(H)
-    if observed is not None:
-        slots = np.full(H, -1)
-        members = np.empty(H, np.int64)
-        n_members = ZERO
-        known = np.empty(H * (H + 1) // 2)
-        seen = np.empty(D, V.dtype)
-    for r in range(states.shape[0]):
-        if observed is not None:
-            for d in range(D):
-                seen[d] = observed[r, d]
-            n_members = linear.reset_observed_gram(slots, members, n_members)
-        for m in range(starts[r], stops[r]):
-            k = active_latents(states, r, m, active)
-            if k > room:
-                room = min(2 * k, H)
-                local, L = np.empty(room**2), np.empty(room**2)
-                R, covariance = np.empty(room**2), np.empty(room**2)
-            value = base[r]
-            for i in range(k):
-                value += bias[active[i]]
-                eta[i] = projections[r, active[i]]
-            complete_row = YES if observed is None else complete[r]
-            if tables is None and complete_row and 0 < k < 3:
-                out[r, m] = value + value_of_few(k, products, shift, active, eta)
-                continue
-            if observed is not None and not complete_row:
-                n_members = linear.fill_observed_gram(
-                    V, seen, active, k, slots, members, n_members, known, local
-                )
-            out[r, m] = value + solve(
-                k, YES, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
-                variances, precisions, L, inverse, v,
-            )  # fmt: skip
-
-
-@inlined
-def _add_slab_terms(k, active, weight, eta, covariance, Q, printed, pairs, pull):
-    """Add the terms of the gradients of a full Ψ and of μ, see `slab_posterior.expect`."""
-    for i in range(k):
-        h = active[i]
-        pull[h] += weight * eta[i]
-        start = row_start(len(pull), h)
-        for j in range(i + 1):
-            place = h if j == i else start + active[j]
-            pairs[place, 0] += weight * (1.0 if printed else covariance[i * k + j])
-            pairs[place, 1] += weight * Q[i * k + j]
-
-
-@kernel
-def _moments(
-    V, products, shift, spread, tables, projections, complete, observed,
-    offsets, squares, members, activation, first, second, states, weights, negligible,
-    sum_second, pairs, pull, printed,
-):  # fmt: skip
-    H, D = V.shape
-    active = np.empty(H + 1, np.int64)
-    places = np.empty(H, np.int64)
-    room = 16  # active latents there is room for; most states have few
-    local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-    eta, v, u = np.empty(H), np.empty(H), np.empty(H)
-    inverse, variances = np.empty(H), np.ones(H)
-    R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-    t, precisions = np.empty(H), np.empty(H)
-    if observed is not None:
-        slots = np.full(H, -1)
-        met = np.empty(H, np.int64)
-        n_met = ZERO
-        known = np.empty(H * (H + 1) // 2)
-        seen = np.empty(D, V.dtype)
-    for r in range(states.shape[0]):
-        begin, matrix = offsets[r], squares[r]
-        n = offsets[r + 1] - begin
-        keep = squares[r + 1] > matrix
-        for i in range(n):
-            places[members[begin + i]] = begin + i
-        if observed is not None:
-            for d in range(D):
-                seen[d] = observed[r, d]
-            n_met = linear.reset_observed_gram(slots, met, n_met)
-        for m in range(states.shape[1]):
-            weight = weights[r, m]
-            if not weight > negligible:
-                continue
-            k = active_latents(states, r, m, active)
-            if k > room:
-                room = min(2 * k, H)
-                local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-                R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-            for i in range(k):
-                eta[i] = projections[r, active[i]]
-            complete_row = YES if observed is None else complete[r]
-            if tables is None and complete_row and not keep and 0 < k < 3:
-                pair, amount = add_few(
-                    k, products, shift, spread, active, eta, weight, places, activation, first,
-                    sum_second,
-                )  # fmt: skip
-                sum_second[pair] += amount
-                continue
-            if observed is not None and not complete_row:
-                n_met = linear.fill_observed_gram(
-                    V, seen, active, k, slots, met, n_met, known, local
-                )
-            solve(
-                k, YES, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
-                variances, precisions, L, inverse, v,
-            )  # fmt: skip
-            expect(
-                k, YES, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
-                L, inverse, v, N, u, Q,
-            )  # fmt: skip
-            for i in range(k):
-                h = active[i]
-                activation[places[h]] += weight
-                first[places[h]] += weight * u[i]  # eq:sssc_exp_sz
-                start, line = row_start(H, h), matrix + (places[h] - begin) * n - begin
-                for j in range(i + 1):  # eq:sssc_exp_szszT
-                    value = weight * local[i * k + j]
-                    if keep:
-                        second[line + places[active[j]]] += value
-                    else:
-                        sum_second[h if j == i else start + active[j]] += value
-            if tables is not None and len(pull) > 0:  # it is empty where no sums are wanted
-                _add_slab_terms(k, active, weight, eta, covariance, Q, printed, pairs, pull)
-
-
-@kernel
-def _best_additions(
-    guide, V, gram, products, shift, spread, tables, projections, complete, observed, states,
-    counts, out,
-):  # fmt: skip
-    H, D = V.shape
-    active = np.empty(H + 1, np.int64)
-    room = 16
-    local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-    R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-    eta, v, u = np.empty(H), np.empty(H), np.empty(H)
-    inverse, variances, t, precisions = np.empty(H), np.ones(H), np.empty(H), np.empty(H)
-    ranking = np.empty(H, V.dtype), np.empty(H, V.dtype), np.empty(GROUPS, V.dtype)
-    if observed is not None:
-        slots = np.full(H, -1)
-        met = np.empty(H, np.int64)
-        n_met = ZERO
-        known = np.empty(H * (H + 1) // 2)
-        seen = np.empty(D, V.dtype)
-    for r in range(states.shape[0]):
-        if observed is not None:
-            for d in range(D):
-                seen[d] = observed[r, d]
-            n_met = linear.reset_observed_gram(slots, met, n_met)
-        for p in range(counts[r]):
-            k = active_latents(states, r, p, active)
-            if k > room:
-                room = min(2 * k, H)
-                local, L, N = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-                R, Q, covariance = np.empty(room**2), np.empty(room**2), np.empty(room**2)
-            for i in range(k):
-                eta[i] = projections[r, active[i]]
-            complete_row = YES if observed is None else complete[r]
-            if observed is not None and not complete_row:
-                n_met = linear.fill_observed_gram(
-                    V, seen, active, k, slots, met, n_met, known, local
-                )
-            solve(
-                k, YES, products, shift, tables, active, complete_row, local, covariance, eta, R, t,
-                variances, precisions, L, inverse, v,
-            )  # fmt: skip
-            expect(
-                k, YES, spread, tables, active, local, covariance, eta, R, t, variances, precisions,
-                L, inverse, v, N, u, Q,
-            )  # fmt: skip
-            if tables is None:  # ⟨z⟩ is in units of √ψ, and so is V
-                for i in range(k):
-                    u[i] /= spread[active[i]]
-            linear.rank_by_residual(guide, gram, projections, u, active, k, r, p, ranking, out)
 
 
 class SpikeSlabModel(LinearModel):
@@ -327,17 +143,13 @@ class SpikeSlabModel(LinearModel):
         return 1.0  # app:lpj counts log σ² to log|C_s|, not to C(Θ)
 
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
-        _log_joints(
-            derived.scaled,
-            derived.products,
-            derived.bias,
-            derived.shift,
-            derived.tables,
-            rows.projections,
-            rows.base,
-            rows.complete,
-            rows.observed,
-            *population,
+        known = empty_gram(derived.scaled, rows.observed)
+        with_room(
+            lambda row, room: kernels.log_joints(
+                row, derived, rows, known, population, empty_system(room)
+            ),
+            len(rows.X),
+            len(derived.scaled),
         )
 
     def fill_moments(
@@ -348,48 +160,24 @@ class SpikeSlabModel(LinearModel):
         moments: Moments,
         stats: SpikeSlabStats | None,
     ) -> None:
-        if stats is None:
-            sums: tuple[Any, ...] = np.empty(0), np.empty((0, 3)), np.empty(0)
-        else:
-            sums = stats.all_linear.second, *stats[1:]
-        _moments(
-            derived.scaled,
-            derived.products,
-            derived.shift,
-            derived.spread,
-            derived.tables,
-            rows.projections,
-            rows.complete,
-            rows.observed,
-            *moments,
-            *posterior,
-            linear.negligible_weight(derived.scaled.dtype),
-            *sums,
-            self.printed,
+        known = empty_gram(derived.scaled, rows.observed)
+        negligible = negligible_weight(derived.scaled.dtype)
+        sums = (np.empty((0, 3)), np.empty(0)) if stats is None else stats[1:]
+        system = empty_system(int(np.diff(moments.offsets).max(initial=0)))
+        kernels.fill_moments(
+            derived, rows, known, posterior, negligible, self.printed, moments, *sums, system
         )
 
     def add_complete_rows(
-        self,
-        stats: SpikeSlabStats,
-        params: SpikeSlabParams,
-        derived: Derived,
-        rows: Rows,
-        posterior: Posterior,
+        self, stats: SpikeSlabStats, derived: Derived, rows: Rows, posterior: Posterior
     ) -> None:
-        square = add_complete_rows(
-            derived.products,
-            derived.shift,
-            derived.spread,
-            derived.tables,
-            rows.projections,
-            rows.X,
-            *posterior,
-            linear.negligible_weight(derived.scaled.dtype),
-            self.printed,
-            stats.all_linear.arrays,
-            *stats[1:],
+        negligible = negligible_weight(derived.scaled.dtype)
+        system = empty_system(int(kernels.most_active(posterior, negligible)))
+        square = kernels.add_complete_rows(
+            derived, rows, posterior, negligible, self.printed, stats, system
         )
-        count(stats.linear, rows.X, rows.X.size, square)
+        n_rows = int(rows.complete.sum())
+        count(stats.linear, rows.X.dtype, n_rows, n_rows * rows.X.shape[1], square)
 
     def best_additions(
         self, derived: Derived, rows: Rows, genomes: Genomes, n_best: int
@@ -408,19 +196,13 @@ class SpikeSlabModel(LinearModel):
             dtype(0),
         )
         out = empty_ranks(genomes, n_best)
-        _best_additions(
-            guide,
-            derived.scaled,
-            derived.gram,
-            derived.products,
-            derived.shift,
-            derived.spread,
-            derived.tables,
-            rows.projections,
-            rows.complete,
-            rows.observed,
-            *genomes,
-            out,
+        known = empty_gram(derived.scaled, rows.observed)
+        with_room(
+            lambda row, room: kernels.best_additions(
+                row, guide, derived, rows, known, genomes, out, empty_system(room)
+            ),
+            len(rows.X),
+            len(derived.scaled),
         )
         return out
 

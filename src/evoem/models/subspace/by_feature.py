@@ -24,12 +24,26 @@ from numpy.typing import NDArray
 from evoem.models import linear
 from evoem.models.base import Posterior
 from evoem.models.linear import Rows
-from evoem.models.linear_statistics import NOISE_FLOORS, LinearStats, empty_stats
+from evoem.models.linear_moments import (
+    NOISE_FLOORS,
+    LinearStats,
+    empty_stats,
+    negligible_weight,
+)
 from evoem.models.subspace import spatial_prior
+from evoem.models.subspace.kernels import most_patterns
 from evoem.models.subspace.model import SubspaceModel, SubspaceParams
-from evoem.models.subspace.observed_gram import forget_row, gather_observed, no_products_yet
-from evoem.models.subspace.shrinkage_prior import seeming_rows, within_latents
-from evoem.models.subspace.small_systems import factorise, invert, list_patterns, solve_back
+from evoem.models.subspace.shrinkage_prior import pseudo_observations, within_latents
+from evoem.models.subspace.small_systems import (
+    System,
+    cholesky,
+    empty_gram,
+    gather_observed,
+    invert,
+    list_patterns,
+    solve_back,
+    start_row,
+)
 from evoem.models.subspace.spatial_prior import FieldStats
 from evoem.runtime.compile import inlined, kernel
 from evoem.states import active_latents
@@ -54,27 +68,29 @@ def triangle_starts(groups: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @inlined
-def add_own_squares(groups, latents, k, weight, u, covariance, starts, slots, own, local):
+def add_own_squares(groups, starts, latents, k, weight, known, system, own, triangles):
     """Add the second moments of each active latent; k times that where they are for the row."""
+    u, covariance = system.u, system.local
     row = 0
     for x in range(k):
         g = latents[x]
         width = groups[g + 1] - groups[g]
-        place = starts[g]
-        here = local[slots[g]]
+        start = starts[g]
+        here = triangles[known.numbers[g]]
         t = 0
         for i in range(width):
             for j in range(i + 1):
                 value = weight * (covariance[row + i, row + j] + u[row + i] * u[row + j])
-                own[place + t] += value
+                own[start + t] += value
                 here[t] += k * value
                 t += 1
         row += width
 
 
 @inlined
-def add_slopes(packed, active, n, n_seen, sigma, weight, u, covariance, residual, slopes):
+def add_slopes(packed, active, n, n_seen, sigma, weight, system, residual, slopes):
     """Add ⟨(y_d - W_d c) c_i⟩ of a state over what was observed."""
+    u, covariance = system.u, system.local
     for i in range(n):
         own = slopes[active[i], :n_seen]
         factor = weight * u[i]
@@ -88,26 +104,86 @@ def add_slopes(packed, active, n, n_seen, sigma, weight, u, covariance, residual
                 own[d] -= factor * other[d]
 
 
+@inlined
+def solve_observed(derived, known, projections, r, latents, k, active, n, system):
+    """u = M⁻¹ η of a state, and M⁻¹, over what was observed."""
+    for i in range(n):
+        system.eta[i] = projections[r, active[i]] + derived.shift[active[i]]
+    gather_observed(known, derived.scaled, derived.groups, latents, k, system.local)
+    cholesky(n, 0, system)
+    solve_back(n, 0, system)
+    invert(n, 0, system)
+
+
+@inlined
+def add_state(active, n, sigma, weight, known, system, residual, linear, scalars):
+    """Add the means of a state, and what it leaves of the values `residual`, which it becomes."""
+    n_seen, u, trace = known.sizes[0], system.u, 0.0
+    for i in range(n):
+        linear.activation[active[i]] += weight
+        linear.first[active[i]] += weight * u[i]  # eq:sssc_exp_sz
+        trace += system.local[i, i]
+        factor = sigma * u[i]
+        for d in range(n_seen):
+            residual[d] -= factor * known.packed[active[i], d]
+    total = 0.0
+    for d in range(n_seen):
+        total += residual[d] * residual[d]
+    # ⟨|y - W c|²⟩, since V Vᵀ = M - 1.
+    scalars[1] += weight * (total + sigma * sigma * (n - trace))
+
+
+@inlined
+def add_row(groups, starts, sigma, known, triangles, slopes, explained, stats, scalars):
+    """Add what was collected about a row, latent by latent."""
+    squares, cross = stats.squares, stats.linear.cross
+    n_seen, D = known.sizes[0], cross.shape[1]
+    for number in range(known.sizes[1]):
+        g = known.latents[number]
+        first, width = groups[g], groups[g + 1] - groups[g]
+        size = width * (width + 1) // 2
+        here = triangles[number]
+        for d in range(n_seen):
+            start = starts[g] * D + known.observed[d] * size
+            line = squares[start : start + size]
+            for t in range(size):
+                line[t] += here[t]
+        for i in range(width):
+            explained[:n_seen] = 0.0
+            for j in range(width):
+                low, high = max(i, j), min(i, j)
+                factor = sigma * here[low * (low + 1) // 2 + high]
+                for d in range(n_seen):
+                    explained[d] += factor * known.packed[first + j, d]
+            for d in range(n_seen):
+                slope = slopes[first + i, d]
+                cross[first + i, known.observed[d]] += explained[d] + slope
+                scalars[1] += sigma * known.packed[first + i, d] * (explained[d] + 2 * slope)
+
+
 @kernel
 def add_rows(
-    groups, starts, V, shift, sigma, projections, X, observed, known, states, weights, negligible,
-    sum_activation, sum_first, cross, squares, own, scalars,
-):  # fmt: skip
+    derived, starts, sigma, rows, observed, known, posterior, negligible, stats, scalars, room
+):
     """Add the statistics of rows, in rotated patterns."""
-    C, D = V.shape
-    G = len(groups) - 1
+    states, weights = posterior
+    groups, X, projections = derived.groups, rows.X, rows.projections
+    linear, own = stats.linear, stats.own
+    (C, D), G = derived.scaled.shape, len(groups) - 1
     latents, active = np.empty((2, C + 1), np.int64)
-    room, widest = 32, 0
+    widest = 0
     for g in range(G):
         widest = max(widest, groups[g + 1] - groups[g])
     local, N = np.empty((2, room, room))
     eta, u, inverse = np.empty(C), np.empty(C), np.empty(C)
+    system = System(local, N, eta, inverse, u)
     residual, explained = np.empty(D), np.empty(D)
     triangles = np.empty((G, widest * (widest + 1) // 2))
     slopes = np.empty((C, D))
+    packed, values, numbered, sizes = known.packed, known.observed, known.latents, known.sizes
     for r in range(states.shape[0]):
-        forget_row(known, observed, r)
-        n_seen, n_met = known.sizes[0], 0
+        start_row(known, observed, r)
+        n_seen, n_numbered = sizes[0], 0
         scalars[0] += n_seen
         for m in range(states.shape[1]):
             weight = weights[r, m]
@@ -115,60 +191,18 @@ def add_rows(
                 continue
             k = active_latents(states, r, m, latents)
             n = list_patterns(groups, latents, k, active)
-            if n > room:
-                room = min(2 * n, C)
-                local, N = np.empty((2, room, room))
-            for i in range(n):
-                eta[i] = projections[r, active[i]] + shift[active[i]]
-            gather_observed(known, V, groups, latents, k, local)
-            factorise(local, eta, n, 0, inverse)
-            solve_back(local, eta, n, 0, inverse, u)
-            invert(local, n, 0, inverse, N)
-            for slot in range(n_met, known.sizes[1]):  # met for the first time
-                g = known.met[slot]
-                triangles[slot] = 0.0
+            solve_observed(derived, known, projections, r, latents, k, active, n, system)
+            for number in range(n_numbered, sizes[1]):  # in a state for the first time
+                g = numbered[number]
+                triangles[number] = 0.0
                 slopes[groups[g] : groups[g + 1], :n_seen] = 0.0
-            n_met = known.sizes[1]
+            n_numbered = sizes[1]
             for d in range(n_seen):
-                residual[d] = X[r, known.observed[d]]
-            trace = 0.0
-            for i in range(n):
-                sum_activation[active[i]] += weight
-                sum_first[active[i]] += weight * u[i]  # eq:sssc_exp_sz
-                trace += local[i, i]
-                factor = sigma * u[i]
-                for d in range(n_seen):
-                    residual[d] -= factor * known.packed[active[i], d]
-            total = 0.0
-            for d in range(n_seen):
-                total += residual[d] * residual[d]
-            # ⟨|y - W c|²⟩, since V Vᵀ = M - 1.
-            scalars[1] += weight * (total + sigma * sigma * (n - trace))
-            add_own_squares(
-                groups, latents, k, weight, u, local, starts, known.slots, own, triangles
-            )
-            add_slopes(known.packed, active, n, n_seen, sigma, weight, u, local, residual, slopes)
-        for slot in range(n_met):
-            g = known.met[slot]
-            first, width = groups[g], groups[g + 1] - groups[g]
-            size = width * (width + 1) // 2
-            here = triangles[slot]
-            for d in range(n_seen):
-                place = starts[g] * D + known.observed[d] * size
-                line = squares[place : place + size]
-                for t in range(size):
-                    line[t] += here[t]
-            for i in range(width):
-                explained[:n_seen] = 0.0
-                for j in range(width):
-                    low, high = max(i, j), min(i, j)
-                    factor = sigma * here[low * (low + 1) // 2 + high]
-                    for d in range(n_seen):
-                        explained[d] += factor * known.packed[first + j, d]
-                for d in range(n_seen):
-                    slope = slopes[first + i, d]
-                    cross[first + i, known.observed[d]] += explained[d] + slope
-                    scalars[1] += sigma * known.packed[first + i, d] * (explained[d] + 2 * slope)
+                residual[d] = X[r, values[d]]
+            add_state(active, n, sigma, weight, known, system, residual, linear, scalars)
+            add_own_squares(groups, starts, latents, k, weight, known, system, own, triangles)
+            add_slopes(packed, active, n, n_seen, sigma, weight, system, residual, slopes)
+        add_row(groups, starts, sigma, known, triangles, slopes, explained, stats, scalars)
 
 
 def each_latent(
@@ -230,12 +264,13 @@ class SubspacesByFeature(SubspaceModel):
         if observed is None:
             observed = np.ones(rows.X.shape, np.bool_)
         sums, scalars = stats.linear, np.zeros(2)
-        negligible = linear.negligible_weight(derived.scaled.dtype)
+        negligible = negligible_weight(derived.scaled.dtype)
+        room = int(most_patterns(derived.groups, posterior, negligible))
+        plain, some, _ = self._records(derived, rows._replace(observed=None))
         add_rows(
-            derived.groups, triangle_starts(derived.groups), derived.scaled, derived.shift,
-            np.sqrt(derived.noise_variance), rows.projections, rows.X, observed,
-            no_products_yet(derived.scaled, derived.groups), *posterior, negligible,
-            sums.activation, sums.first, sums.cross, stats.squares, stats.own, scalars,
+            plain, triangle_starts(derived.groups), np.sqrt(derived.noise_variance), some, observed,
+            empty_gram(derived.scaled, derived.groups, observed), posterior, negligible, stats,
+            scalars, room,
         )  # fmt: skip
         square = np.square(rows.X, dtype=np.float64).sum()
         sums.n_rows[...] += len(rows.X)
@@ -254,20 +289,20 @@ class SubspacesByFeature(SubspaceModel):
         self, params: SubspaceParams, stats: Any
     ) -> tuple[NDArray[np.float64], float]:
         sums, W, groups = stats.linear, params.components, params.groups
-        seeming = seeming_rows(params, self.prior_rows)
-        wanted = sums.cross + seeming.cross
+        prior = pseudo_observations(params, self.prior_rows)
+        wanted = sums.cross + prior.cross
         new, pulled = np.empty_like(W), np.empty_like(W)
         typical = sums.activation.mean() + self.prior_rows
         least = linear.PROXIMITY * typical + np.finfo(float).tiny  # where nothing was seen
         for g, squares in enumerate(each_latent(groups, stats.squares)):
             own, width = slice(groups[g], groups[g + 1]), groups[g + 1] - groups[g]
-            system = squares + seeming.second[own, :width]
+            system = squares + prior.second[own, :width]
             pull = linear.PROXIMITY * np.trace(system, axis1=1, axis2=2) + least
             system += pull[:, None, None] * np.eye(width)
             target = wanted[own].T + pull[:, None] * W[own].T
             new[own] = np.linalg.solve(system, target[..., None])[..., 0].T
             pulled[own] = pull * (W[own] - new[own])
-        pulled += seeming.cross - within_latents(groups, seeming.second, new)
+        pulled += prior.cross - within_latents(groups, prior.second, new)
         return new, linear.noise_left(sums, new, pulled, float(params.noise_variance))
 
     def sums_of_squares(self, params: SubspaceParams, stats: Any) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ after the other; those of latent g are `groups[g]:groups[g + 1]`.
 
 Within a latent patterns can be rotated as one likes: z has unit covariance once √ψ is in the
 dictionary. They are rotated to be orthogonal, V_g V_gᵀ = diag λ_g, so that the system of
-`slab_posterior` is diagonal for a state of one latent, and nearly so for others.
+`state_posterior` is diagonal for a state of one latent, and nearly so for others.
 
 Rows may lie in a plane, and latents then have other probabilities in other places: see
 `evoem.models.subspace.spatial_prior`.
@@ -27,21 +27,19 @@ from numpy.typing import DTypeLike, NDArray
 
 from evoem.models import linear
 from evoem.models.base import Model, Posterior, Prior
-from evoem.models.linear import LinearModel, Moments, Rows, slice_rows
-from evoem.models.linear_statistics import LinearStats, empty_stats
+from evoem.models.linear import LinearModel, Rows, slice_rows
+from evoem.models.linear_moments import LinearStats, Moments, empty_stats, negligible_weight
+from evoem.models.scratch import with_room
 from evoem.models.spike_slab.model import EXAMPLE_SPREAD
 from evoem.models.spike_slab.update import slab_means, slab_variances
-from evoem.models.subspace import additions, kernels, spatial_prior
-from evoem.models.subspace.additions import Tiers, tiers_of
-from evoem.models.subspace.latent_pairs import Pairs, solve_pairs
-from evoem.models.subspace.observed_gram import ObservedGram, no_products_yet
-from evoem.models.subspace.second_moments import (
-    add_covariances,
-    place_blocks,
-    rotate_moments,
-    spread,
-)
+from evoem.models.subspace import kernels, spatial_prior
+from evoem.models.subspace.kernels import Tiers, block_offsets, tiers_of
 from evoem.models.subspace.shrinkage_prior import patterns_by_width, within_latents
+from evoem.models.subspace.small_systems import (
+    Pairs,
+    empty_gram,
+    solve_pairs,
+)
 from evoem.models.subspace.spatial_prior import FieldStats
 from evoem.models.subspace.start import Clusters, cluster, nearest, principal_directions
 from evoem.ranking import empty_ranks, highest
@@ -79,11 +77,11 @@ class SubspaceParams(NamedTuple):
 
 
 class SubspaceStats(NamedTuple):
-    """Those of every linear model, of patterns, but for second moments, which have their own
-    place; and how often states were met whose covariance is the same for all rows."""
+    """Those of every linear model, of patterns, but for second moments, which are by pairs of
+    latents; and how often states occurred whose covariance is the same for all rows."""
 
     linear: LinearStats
-    second: NDArray[np.float64]  # Σ⟨c cᵀ⟩ by pairs of latents, see `place_blocks`
+    second: NDArray[np.float64]  # Σ⟨c cᵀ⟩ by pairs of latents, see `block_offsets`
     together: NDArray[np.float64]  # (G, G): weight of states of latents g < h alone, or of g alone
     field: FieldStats  # empty if there is none
 
@@ -178,12 +176,12 @@ class SubspaceModel(LinearModel):
         V = params.components * (spread / sigma)[:, None]
         shift = params.slab_means / spread
         back = np.zeros((len(V), int(np.diff(groups).max())))
-        for places in patterns_by_width(groups):
-            blocks, width = V[places], places.shape[1]
+        for own in patterns_by_width(groups):
+            blocks, width = V[own], own.shape[1]
             _, vectors = np.linalg.eigh(blocks @ blocks.transpose(0, 2, 1))
-            V[places] = vectors.transpose(0, 2, 1) @ blocks
-            shift[places] = np.einsum("gpi,gp->gi", vectors, shift[places])
-            back[places.ravel(), :width] = (spread[places][:, :, None] * vectors).reshape(-1, width)
+            V[own] = vectors.transpose(0, 2, 1) @ blocks
+            shift[own] = np.einsum("gpi,gp->gi", vectors, shift[own])
+            back[own.ravel(), :width] = (spread[own][:, :, None] * vectors).reshape(-1, width)
         gram = square(V).astype(dtype)
         pivots = 1 + np.square(V).sum(1)
         logits = np.log(pi / (1 - pi))
@@ -200,7 +198,7 @@ class SubspaceModel(LinearModel):
             -0.5 * np.add.reduceat(np.log(pivots), groups[:-1]),
             solve_pairs(groups, gram),
             tiers_of(groups),
-            place_blocks(groups),
+            block_offsets(groups),
             back,
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
@@ -229,17 +227,20 @@ class SubspaceModel(LinearModel):
             bias=derived.bias - derived.logits + np.log(odds),
         )
 
-    def _products(self, derived: Any, rows: Rows) -> ObservedGram | None:
-        """Room for inner products over what was observed, if anything was not."""
-        return None if rows.observed is None else no_products_yet(derived.scaled, derived.groups)
+    def _records(self, derived: Any, rows: Rows) -> tuple[Any, Rows, Any]:
+        """For kernels: Derived and Rows of the same types with a field and without, and room for
+        inner products over what was observed, if anything was not."""
+        bias = derived.bias if rows.bias is None else rows.bias
+        known = empty_gram(derived.scaled, derived.groups, rows.observed)
+        return derived._replace(field=None), rows._replace(sites=None, bias=bias), known
 
     def log_joints(self, derived: Any, rows: Rows, population: Population) -> None:
-        bias = derived.bias if rows.bias is None else rows.bias
-        kernels.log_joints(
-            derived.groups, derived.scaled, derived.gram, bias, derived.shift,
-            derived.pivots, derived.constants, derived.pairs, rows.projections, rows.base,
-            rows.complete, rows.observed, self._products(derived, rows), *population,
-        )  # fmt: skip
+        records, size = self._records(derived, rows), len(derived.scaled)
+        with_room(
+            lambda row, room: kernels.log_joints(row, *records, population, room),
+            len(rows.X),
+            size,
+        )
 
     def first_states(self, derived: Any, rows: Rows, n_states: int) -> States:
         """The best states of one active latent.
@@ -272,16 +273,13 @@ class SubspaceModel(LinearModel):
 
     def single_scores(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
         """Log-joints of states of one latent; of incomplete rows as if V were orthogonal."""
-        bias = derived.bias if rows.bias is None else rows.bias
         squares = np.empty((0, len(derived.scaled)), derived.scaled.dtype)
         if rows.observed is not None:
             seen = rows.observed[~rows.complete].astype(derived.scaled.dtype)
             squares = linear.row_products(seen, derived.scaled**2)
         out = np.empty((len(rows.X), derived.n_latents))
-        kernels.single_scores(
-            derived.groups, bias, derived.shift, derived.pivots, derived.constants,
-            rows.projections, rows.base, rows.complete, squares, out,
-        )  # fmt: skip
+        derived, rows, _ = self._records(derived, rows)
+        kernels.single_scores(derived, rows, squares, out)
         return out
 
     def fill_moments(
@@ -291,12 +289,11 @@ class SubspaceModel(LinearModel):
         sums: Any = (np.empty(0), np.empty((0, 0)))
         if stats is not None:
             sums = stats.second, stats.together
-        kernels.moments(
-            derived.groups, derived.scaled, derived.gram, derived.shift, derived.pivots,
-            derived.pairs, rows.projections, rows.complete, rows.observed,
-            self._products(derived, rows), *moments, *posterior,
-            linear.negligible_weight(derived.scaled.dtype), derived.blocks, *sums,
-        )  # fmt: skip
+        negligible = negligible_weight(derived.scaled.dtype)
+        room = int(kernels.most_patterns(derived.groups, posterior, negligible))
+        kernels.fill_moments(
+            *self._records(derived, rows), posterior, negligible, moments, *sums, room
+        )
 
     def empty_statistics(self, params: SubspaceParams) -> SubspaceStats:
         G, sizes = len(params.activation_probs), np.diff(params.groups)
@@ -313,17 +310,15 @@ class SubspaceModel(LinearModel):
     def accumulate(
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
-        super().accumulate(stats, self.rotated(params, derived), derived, rows, posterior)
-        negligible = linear.negligible_weight(derived.scaled.dtype)
+        self.add_rows(stats, self.rotated(params, derived), derived, rows, posterior)
+        negligible = negligible_weight(derived.scaled.dtype)
         spatial_prior.add(stats.field, rows.sites, *posterior, negligible)
 
     def finish_statistics(self, derived: Any, stats: Any) -> tuple[Any, Any]:
-        add_covariances(
-            derived.groups, derived.pivots, derived.pairs, stats.together, derived.blocks,
-            stats.second,
-        )  # fmt: skip
+        plain = derived._replace(field=None)
+        kernels.add_covariances(plain, stats.together, stats.second)
         stats.together[:] = 0.0
-        rotate_moments(derived.groups, derived.back, derived.blocks, stats.second)
+        kernels.rotate_moments(plain, stats.second)
         self.rotate_sums(derived, stats)
         return stats, stats
 
@@ -362,19 +357,23 @@ class SubspaceModel(LinearModel):
         V, (n_rows, n_parents, _) = derived.scaled, genomes.states.shape
         out = empty_ranks(genomes, n_best)
         left = np.zeros((n_rows, n_parents, V.shape[1]), V.dtype)
-        additions.what_is_left(
-            derived.groups, V, derived.gram, derived.shift, derived.pivots,
-            V.dtype.type(np.sqrt(derived.noise_variance)), rows.projections, rows.X,
-            rows.complete, rows.observed, self._products(derived, rows), *genomes, left,
-        )  # fmt: skip
+        plain, some_rows, known = self._records(derived, rows)
+        sigma = V.dtype.type(np.sqrt(derived.noise_variance))
+        with_room(
+            lambda row, room: kernels.residuals(
+                row, plain, sigma, some_rows, known, genomes, left, room
+            ),
+            n_rows,
+            len(V),
+        )
         in_tiers, shift = V[derived.tiers.patterns], derived.shift[derived.tiers.patterns]
         step = max(CORRELATIONS_AT_ONCE // (n_parents * len(V)), 1)
         for start in range(0, n_rows, step):
             part = slice(start, start + step)
             some = linear.row_products(left[part].reshape(-1, V.shape[1]), in_tiers)
-            additions.rank_additions(
-                derived.tiers, shift, squares, owns[part],
-                some.reshape(-1, n_parents, len(V)), *slice_rows(genomes, part), out[part],
+            kernels.rank_additions(
+                derived.tiers, shift, squares, owns[part], some.reshape(-1, n_parents, len(V)),
+                slice_rows(genomes, part), out[part],
             )  # fmt: skip
         return out
 
@@ -410,19 +409,19 @@ class SubspaceModel(LinearModel):
         self, params: SubspaceParams, stats: Any
     ) -> tuple[NDArray[np.float64], float]:
         """W and σ² that raise the bound."""
-        second = spread(params.groups, stats.second)
+        second = kernels.spread(params.groups, stats.second)
         return linear.update_dictionary(
             stats.linear, second, params.components, float(params.noise_variance)
         )
 
     def sums_of_squares(self, params: SubspaceParams, stats: Any) -> NDArray[np.float64]:
         """(C,)  Σ⟨c²⟩ of each pattern."""
-        blocks = np.diag(place_blocks(params.groups))
-        places = [
+        blocks = np.diag(block_offsets(params.groups))
+        diagonals = [
             start + np.arange(size) * (size + 1)
             for start, size in zip(blocks, np.diff(params.groups), strict=True)
         ]
-        squares: NDArray[np.float64] = stats.second[np.concatenate(places)]
+        squares: NDArray[np.float64] = stats.second[np.concatenate(diagonals)]
         return squares
 
     def codes(

@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Seeming(NamedTuple):
-    """Statistics of those rows: they add to Σ⟨c cᵀ⟩ and Σ⟨c yᵀ⟩."""
+class PseudoObservations(NamedTuple):
+    """Statistics of those ν rows: they add to Σ⟨c cᵀ⟩ and Σ⟨c yᵀ⟩."""
 
-    second: NDArray[
-        np.float64
-    ]  # (C, most patterns): row h has those with the patterns of its latent
+    second: NDArray[np.float64]  # (C, most patterns): row h has those with its latent's patterns
     cross: NDArray[np.float64]  # (C, D)
 
 
@@ -37,8 +35,8 @@ def within_latents(
     """Multiply the values of patterns, one a row, by a matrix for each latent: row i of `blocks`
     has that of pattern i."""
     out = np.empty_like(values)
-    for places in patterns_by_width(groups):
-        out[places] = blocks[places, : places.shape[1]] @ values[places]
+    for own_patterns in patterns_by_width(groups):
+        out[own_patterns] = blocks[own_patterns, : own_patterns.shape[1]] @ values[own_patterns]
     return out
 
 
@@ -52,19 +50,23 @@ def average_covariance(params: Any) -> NDArray[np.float64]:
     return average
 
 
-def seeming_rows(params: Any, number: float) -> Seeming:
-    """Statistics of so many rows of each latent."""
+def pseudo_observations(params: Any, number: float) -> PseudoObservations:
+    """Statistics of so many pseudo-observations of each latent."""
     W, psi, noise = params.components, params.slab_covariance, float(params.noise_variance)
     average = average_covariance(params)
     second = np.zeros((len(W), int(np.diff(params.groups).max())))
     cross = np.empty_like(W)
-    for places in patterns_by_width(params.groups):
-        own, width = W[places], places.shape[1]
-        precision = own @ own.transpose(0, 2, 1) / noise + np.eye(width) / psi[places][:, None]
+    for own_patterns in patterns_by_width(params.groups):
+        own, width = W[own_patterns], own_patterns.shape[1]
+        precision = (
+            own @ own.transpose(0, 2, 1) / noise + np.eye(width) / psi[own_patterns][:, None]
+        )
         covariance = np.linalg.inv(precision)
         estimator = covariance @ own / noise  # ⟨c⟩ = estimator @ e
-        traces = (psi[places] * np.square(own).sum(2)).sum(1) + noise * W.shape[1]
+        traces = (psi[own_patterns] * np.square(own).sum(2)).sum(1) + noise * W.shape[1]
         estimated = (traces / np.trace(average))[:, None, None] * (estimator @ average)
-        second[places, :width] = number * (covariance + estimated @ estimator.transpose(0, 2, 1))
-        cross[places] = number * estimated
-    return Seeming(second, cross)
+        second[own_patterns, :width] = number * (
+            covariance + estimated @ estimator.transpose(0, 2, 1)
+        )
+        cross[own_patterns] = number * estimated
+    return PseudoObservations(second, cross)

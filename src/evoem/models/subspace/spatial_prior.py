@@ -73,14 +73,14 @@ def locate(field: NDArray[np.float64], positions: NDArray[np.floating]) -> Sites
     points = np.zeros((len(positions), 4), np.int64)
     shares = np.ones((len(positions), 4))
     for axis, length in enumerate(field.shape[:2]):
-        place = np.clip(positions[:, axis].astype(np.float64), 0.0, length - 1.0)
-        before = np.minimum(place.astype(np.int64), max(length - 2, 0))
+        position = np.clip(positions[:, axis].astype(np.float64), 0.0, length - 1.0)
+        before = np.minimum(position.astype(np.int64), max(length - 2, 0))
         after = np.minimum(before + 1, length - 1)
         for corner in range(4):
             second = (corner >> 1, corner & 1)[axis]
             points[:, corner] *= length
             points[:, corner] += after if second else before
-            shares[:, corner] *= place - before if second else 1.0 - (place - before)
+            shares[:, corner] *= position - before if second else 1.0 - (position - before)
     sites = Sites(points, shares, np.empty((len(points), field.shape[2])), np.empty(len(points)))
     _mix(field.reshape(-1, field.shape[2]), *sites)
     return sites
@@ -144,9 +144,3 @@ def update(
     """The field that maximises the bound and the log-density of its prior."""
     new = (stats.on + STRENGTH * overall) / (stats.on + stats.off + STRENGTH)
     return new.reshape(field.shape)
-
-
-def log_density(field: NDArray[np.float64], overall: NDArray[np.float64]) -> float:
-    """Of the prior, up to a constant: what the bound gains and loses by it."""
-    each = overall * np.log(field) + (1 - overall) * np.log1p(-field)
-    return STRENGTH * float(each.sum())
