@@ -40,9 +40,12 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# In several processes, of which each compiles for itself what is not cached: a few are enough.
+# In several processes, of which each compiles for itself what is not cached: a few are enough. Then
+# some once more as plain Python, where words overflow as they should, but not silently.
 test: lint $(AUTOGRAD)
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 -m interpreted \
+		-W "ignore:overflow encountered in scalar:RuntimeWarning"
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py

@@ -102,6 +102,7 @@ def test_a_row_without_children_keeps_its_states():
 # ----------------------------------------------------------------------------- weights and bound
 
 
+@pytest.mark.interpreted
 @repeatable
 @given(
     st.tuples(st.integers(1, 4), st.integers(1, 9)).flatmap(
@@ -238,6 +239,7 @@ def test_an_e_step_never_lowers_a_bound_and_keeps_states_distinct(
     assert n_kept <= done.evaluated <= n_kept + len(after.states) * evolution.n_bred
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("crossover", [False, True])
 def test_an_e_step_keeps_the_best_of_all_it_has_bred_generation_by_generation(
     monkeypatch, crossover
@@ -315,6 +317,7 @@ def test_a_row_does_not_depend_on_the_rows_it_is_improved_with():
     np.testing.assert_array_equal(alone.log_joints, together.log_joints[part])
 
 
+@pytest.mark.interpreted
 def test_nothing_is_bred_when_all_states_are_kept(monkeypatch):
     def refuse(*_):
         raise AssertionError("There is no other state to be found.")

@@ -71,6 +71,7 @@ def _list_active(packed, out, counts):
         counts[m] = states.active_latents(packed, 0, m, out[m])
 
 
+@pytest.mark.interpreted
 @repeatable
 @given(boolean_states)
 def test_active_latents_are_listed_in_order(dense):
@@ -238,6 +239,7 @@ few_different_states = st.lists(
 ).map(lambda rows: np.array(rows, np.uint64)[None])
 
 
+@pytest.mark.interpreted
 @repeatable
 @given(few_different_states, st.integers(0, 5))
 def test_the_set_holds_each_state_once_in_the_order_of_arrival(candidates, n_kept):

@@ -127,6 +127,7 @@ def test_patches_of_colour_are_smaller_and_all_overlap_by_half(shape, widths):
 # ----------------------------------------------------------------------- estimating them together
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("n_similar", [1, 2, 7, 30])
 @pytest.mark.parametrize("missing", [0.0, 0.4, 1.0])
 def test_a_patch_is_conditioned_on_what_was_observed_of_it(n_similar, missing, rng):

@@ -46,6 +46,7 @@ def test_the_best_scores_of_inactive_latents_are_found_in_their_order(n_latents,
     np.testing.assert_array_equal(rank_inactive(scores, genomes, n_best), wanted)
 
 
+@pytest.mark.interpreted
 def test_binary_sparse_coding_ranks_additions_by_their_exact_gains():
     dense = np.random.default_rng(0).random((12, 4, 5)) < 0.4
     ranks, gains = ranks_and_gains("binary", 0.0, dense)
@@ -62,6 +63,7 @@ def test_ranks_are_exact_where_nothing_is_active(name, missing):
     assert (np.diff(in_order, axis=-1) < 1e-9).all()
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("name", ["spike_slab_diagonal", "spike_slab_full"])
 def test_spike_slabs_rank_additions_as_if_the_dictionary_were_orthogonal(name):
     rng = np.random.default_rng(2)

@@ -46,6 +46,7 @@ def collect_statistics(problem, kept):
     return stats
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("name", MODELS)
 def test_log_joints_are_those_of_the_textbook(name, missing):
@@ -85,6 +86,7 @@ def test_the_log_joint_of_one_state_is_that_of_the_block(name):
     assert fast == pytest.approx(slow, rel=1e-12)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("name", MODELS)
 def test_single_precision_agrees_with_double(name):
     problem = make_problem(name, missing=0.3, seed=4)
@@ -127,6 +129,7 @@ def test_log_constants_leave_the_paper_s_pseudo_joint(name, missing):
         assert pseudo == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("name", MODELS)
 def test_flip_gains_are_differences_of_log_joints(name):
     problem = make_problem(name, missing=0.3, seed=6)
@@ -148,6 +151,7 @@ def test_flip_gains_are_differences_of_log_joints(name):
                 assert gains[n, m, h] == pytest.approx(after - before, rel=1e-8, abs=1e-8)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_statistics_are_sums_of_exact_moments(name, missing):
@@ -223,6 +227,7 @@ def test_full_slab_statistics_are_the_gradients_of_the_expected_log_prior():
             assert stats.information[g, h] == pytest.approx(-bend / 4, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("missing", MISSING)
 def test_noisy_or_statistics_are_expected_attempts(missing):
     problem = make_problem("noisy_or", missing=missing, seed=9)
@@ -319,6 +324,7 @@ def test_printed_updates_fill_missing_values_by_their_estimate():
     assert float(stats.data_square) == pytest.approx(square, rel=1e-9)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("name", MODELS)
 def test_reconstruction_is_the_posterior_predictive_mean_and_variance(name, missing):
@@ -337,6 +343,7 @@ def test_reconstruction_is_the_posterior_predictive_mean_and_variance(name, miss
         np.testing.assert_allclose(variance[n], expected[1], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("name", MODELS)
 def test_codes_are_the_posterior_mean_of_the_latents(name, missing):

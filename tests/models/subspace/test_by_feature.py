@@ -48,6 +48,7 @@ def own_patterns(params):
 # -------------------------------------------------------------------------- feature by feature
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("missing", MISSING)
 def test_statistics_are_those_of_the_bound(missing, dtype):

@@ -94,6 +94,7 @@ def test_rows_start_from_their_best_states_of_one_latent(missing, n_best):
         assert list(found) == sorted(best)
 
 
+@pytest.mark.interpreted
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("missing", MISSING)
@@ -142,6 +143,7 @@ def test_reconstructions_are_posterior_moments(missing, dtype):
         np.testing.assert_allclose(variance[n], slow_variance, **precision(dtype))
 
 
+@pytest.mark.interpreted
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("missing", MISSING)
@@ -406,6 +408,7 @@ def test_latents_are_ranked_by_the_gains_of_all_their_patterns(largest):
 # --------------------------------------------------------------------------------------- start
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("n_states", [1, 3, 5])
 def test_rows_start_from_their_best_single_latents(n_states, missing):

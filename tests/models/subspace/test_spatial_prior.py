@@ -104,6 +104,7 @@ def test_a_field_that_is_the_same_everywhere_is_none(shape):
         np.testing.assert_allclose(mine, its, rtol=1e-10)
 
 
+@pytest.mark.interpreted
 def test_the_new_field_counts_which_point_decided():
     """Σ over rows, states and the points around, as it is written in the module's docstring."""
     params, X, observed, positions = make_placed(n_rows=12)

@@ -54,6 +54,7 @@ def empty_system(room: int) -> System:
     return System(local, L, N, eta, inverse, v, u, covariance, R, Q, variances, precisions, t)
 
 
+# Apart from `ldl`: it solves for t on the way, and keeps its columns times d for what follows.
 @inlined_in_order
 def whiten(k, means, active, system):
     """With a full Ψ: R and d of Ψ_ss = R diag(d) Rᵀ, t = R⁻¹ μ_s; then d⁻¹ + Rᵀ G R less one over
@@ -301,7 +302,8 @@ def expect(k, spread, tables, active, system):
 
 
 # With a diagonal Ψ and nothing missing, states of one or two latents, which most are, need no
-# arrays: what is known of them stays in registers.
+# arrays: what is known of them stays in registers. Unrolled loops alone take an iteration 1.03 to
+# 1.09 times as long (S = 60).
 
 
 @inlined_in_order
