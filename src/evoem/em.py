@@ -131,6 +131,16 @@ def init(
     Returns
     -------
     EMState
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> state.states.shape, state.iteration
+    ((20, 4, 1), 0)
     """
     validation.integer("seed", seed, 0, streams.LARGEST_WORD)
     validation.integer("n_jobs", n_jobs, 1)
@@ -236,6 +246,18 @@ def e_step(
     statistics
         What `m_step` needs of them: they add over rows.
     info : EStepInfo
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> evolution = em.Evolution(n_parents=3, n_children=2)
+    >>> state, statistics, info = em.e_step(model, data, state, evolution)
+    >>> bool(np.isfinite(info.bound)), float(statistics.n_rows)
+    (True, 20.0)
     """
     _check_step(data, state, evolution, n_jobs)
     with one_blas_thread(), crew(n_jobs):
@@ -272,6 +294,19 @@ def m_step(
     state : EMState
     evaluated : int
         Log-joints computed to compare candidates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> evolution = em.Evolution(n_parents=3, n_children=2)
+    >>> state, statistics, info = em.e_step(model, data, state, evolution)
+    >>> state, evaluated = em.m_step(model, data, state, statistics, info)
+    >>> state.params.components.shape, evaluated
+    ((3, 4), 0)
     """
     candidates, evaluated = model.update(state.params, statistics), 0
     if not isinstance(candidates, Generator):
@@ -331,6 +366,18 @@ def step(
     -------
     state : EMState
     info : StepInfo
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> evolution = em.Evolution(n_parents=3, n_children=2)
+    >>> state, info = em.step(model, data, state, evolution)
+    >>> info.iteration, state.iteration
+    (1, 1)
     """
     started = time.perf_counter()
     _check_step(data, state, evolution, n_jobs)
@@ -422,6 +469,18 @@ def run(
     -------
     state : EMState
     infos : list of StepInfo
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> evolution = em.Evolution(n_parents=3, n_children=2)
+    >>> state, infos = em.run(model, data, state, evolution, max_iter=4)
+    >>> bool(infos[-1].free_energy > infos[0].free_energy)
+    True
     """
     validation.integer("max_iter", max_iter, 0)
     validation.integer("n_jobs", n_jobs, 1)

@@ -73,6 +73,18 @@ def infer(
     Returns
     -------
     Inference
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em, inference
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> evolution = em.Evolution(n_parents=3, n_children=2)
+    >>> found = inference.infer(model, data, state.params, evolution, n_states=4)
+    >>> found.states.shape, found.bounds.shape
+    ((20, 4, 1), (20,))
     """
     H = len(params.activation_probs)
     breeding.check(evolution, H)
@@ -139,6 +151,19 @@ def bounds(
     Returns
     -------
     ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em, inference
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> evolution = em.Evolution(n_parents=3, n_children=2)
+    >>> found = inference.infer(model, data, state.params, evolution, n_states=4)
+    >>> same = inference.bounds(model, data, state.params, found.states)
+    >>> bool(np.allclose(same, found.bounds))
+    True
     """
 
     def weigh(derived: Any, rows: Any, chunk: slice, log_joints: Any) -> NDArray[np.float64]:
@@ -177,6 +202,19 @@ def estimate(
     -------
     list
         What the function gave for each chunk of rows, in their order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em, inference
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> evolution = em.Evolution(n_parents=3, n_children=2)
+    >>> found = inference.infer(model, data, state.params, evolution, n_states=4)
+    >>> parts = inference.estimate(model.codes, model, data, state.params, found.states)
+    >>> np.concatenate(parts).shape
+    (20, 3)
     """
 
     def apply(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> T:

@@ -69,7 +69,7 @@ def tiled(rows, width, n_across):
 def test_intervals_of_an_image_cover_the_truth_where_patches_do_not_overlap():
     _, X, clean = drawn(6, 16, 1600, 4)
     image, truth = tiled(X, 4, 40), tiled(clean, 4, 40)
-    # From the mean: a coarse start has the image's mean taken off, and no state is then without latents.
+    # From the mean: a coarse start takes the image's mean off: every state then has latents.
     result = restore(
         image, patch_size=4, stride=4, n_latents=6, n_states=64, n_parts=1, max_iter=60, n_jobs=1,
         start="mean",

@@ -169,6 +169,17 @@ class BinarySparseCodingModel(LinearModel):
     """Binary sparse coding behind the model contract.
 
     `updates="printed"` differs with missing values only: it fills them in by their estimate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> from evoem.models.binary_sparse_coding import BinarySparseCodingParams
+    >>> W = np.array([[1.0, 0, 0], [0, 1, 1]])
+    >>> params = BinarySparseCodingParams(W, np.full(2, 0.5), np.array(0.1))
+    >>> X, states = BinarySparseCodingModel().sample(params, 5, np.random.default_rng(0))
+    >>> X.shape, states.shape
+    ((5, 3), (5, 2))
     """
 
     def prepare(self, params: BinarySparseCodingParams, dtype: DTypeLike) -> Derived:

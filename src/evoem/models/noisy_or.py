@@ -204,6 +204,16 @@ class NoisyOrModel(Model):
         latent: W_dh = Σ⟨x_dh⟩ / Σ⟨s_h⟩.
     min_activation_prob : float
         π_h is kept at or above this (the paper uses 1/H on image patches).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem.models import NoisyOrModel
+    >>> from evoem.models.noisy_or import NoisyOrParams
+    >>> params = NoisyOrParams(np.full((2, 3), 0.8), np.full(2, 0.5))
+    >>> X, states = NoisyOrModel().sample(params, 5, np.random.default_rng(0))
+    >>> X.shape, states.shape
+    ((5, 3), (5, 2))
     """
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {

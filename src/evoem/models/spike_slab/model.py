@@ -92,6 +92,17 @@ class SpikeSlabModel(LinearModel):
     updates : {"monotone", "printed"}
         M-steps that never lower the bound, or those of eq:sssc_mstep: σ² from squared means
         instead of second moments, and a full Ψ as an element-wise ratio, made positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem.models import SpikeSlabModel
+    >>> from evoem.models.spike_slab.model import SpikeSlabParams
+    >>> W, one = np.array([[1.0, 0, 0], [0, 1, 1]]), np.ones(2)
+    >>> params = SpikeSlabParams(W, one / 2, np.array(0.1), one, one)
+    >>> X, states = SpikeSlabModel().sample(params, 5, np.random.default_rng(0))
+    >>> X.shape, states.shape
+    ((5, 3), (5, 2))
     """
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -116,6 +116,16 @@ class SubspaceModel(LinearModel):
     ----------
     rank : int
         The most patterns a latent may have beside its mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem.models import SubspaceModel
+    >>> rng = np.random.default_rng(0)
+    >>> X = 9 * np.eye(3)[rng.integers(3, size=60)] + rng.normal(size=(60, 3))
+    >>> params = SubspaceModel(rank=1).initialize(X, None, 3, rng)
+    >>> len(params.activation_probs), len(params.groups)
+    (3, 4)
     """
 
     def __init__(self, rank: int = 2) -> None:
