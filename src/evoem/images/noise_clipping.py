@@ -1,0 +1,75 @@
+"""Values that pile up at the ends of a detector's range, and what that does to their variance."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+Array = NDArray[np.float64]
+Levels = tuple[float | None, float | None]
+
+# Values at an end are clipped if they are this share of all, this many times as frequent as values
+# in the first steps away from it, ...
+LEAST_SHARE, PILE = 5e-4, 2.0
+# ... and if some lie in those steps at all: without, levels are those of single photons.
+LEAST_BESIDE = 0.01
+STEPS_BESIDE = 3
+LIKE_A_PHOTON = 0.2
+GRID = 1000
+
+
+def rounding_step(values: Array) -> float:
+    """Distance of the levels that values are rounded to; 0 if they are not."""
+    levels = np.unique(values)
+    if len(levels) < 2 or len(levels) > max(values.size // 8, 2):
+        return 0.0
+    gaps = np.diff(levels)
+    step = float(gaps.min())
+    return step if np.allclose(gaps / step, np.round(gaps / step), atol=0.02) else 0.0
+
+
+def of_photons(step: float, gain: float) -> bool:
+    """Whether levels are numbers of photons, rather than rounded."""
+    return step > 0 and abs(gain / step - 1) < LIKE_A_PHOTON
+
+
+def clipping_levels(values: Array, deviation: float, step: float, gain: float) -> Levels:
+    """Lowest and highest level where values pile up as noise of this deviation would not."""
+    reach = STEPS_BESIDE * step if step else deviation / 4
+    found: list[float | None] = []
+    for end, away in ((float(values.min()), 1.0), (float(values.max()), -1.0)):
+        distance = away * (values - end)
+        at_end = int((distance == 0).sum())
+        beside = int(((distance > 0) & (distance <= reach)).sum())
+        per_level = beside / STEPS_BESIDE if step else 0.0
+        piled = at_end >= max(LEAST_SHARE * values.size, 8) and at_end > PILE * per_level
+        found.append(end if piled and beside > LEAST_BESIDE * at_end else None)
+    return None if of_photons(step, gain) else found[0], found[1]
+
+
+def clipped_law(
+    gain: float, intercept: float, least: float, levels: Levels, span: tuple[float, float]
+) -> tuple[Array, Array, Array, Array]:
+    """Means before and after clipping of normal values, and their variances before and after.
+
+    The variance before is gain · mean + intercept, at least `least`; `span` is what the means after
+    clipping have to cover where there is no level to clip at.
+    """
+    low, high = levels
+    size = np.sqrt(max(gain * max(map(abs, span)) + max(intercept, 0.0), least))
+    before = np.linspace(span[0] - 4 * size, span[1] + 4 * size, GRID)
+    variance = np.maximum(gain * before + intercept, least)
+    deviation = np.sqrt(variance)
+    # Moments of a standard normal variable held between a and b.
+    mean, square = np.zeros(GRID), np.ones(GRID)
+    if low is not None:
+        a = (low - before) / deviation
+        mean += norm.pdf(a) + a * norm.cdf(a)
+        square += (a**2 - 1) * norm.cdf(a) + a * norm.pdf(a)
+    if high is not None:
+        b = (high - before) / deviation
+        mean -= norm.pdf(b) - b * norm.sf(b)
+        square += (b**2 - 1) * norm.sf(b) - b * norm.pdf(b)
+    after = before + deviation * mean
+    order = np.argsort(after, kind="stable")
+    clipped_variance = variance * np.maximum(square - mean**2, 0)
+    return before[order], after[order], variance[order], clipped_variance[order]
