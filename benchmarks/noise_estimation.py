@@ -49,7 +49,7 @@ def autoregressive(shape: tuple[int, ...], rho: float, rng: np.random.Generator)
 
 
 def demosaiced(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Noise of a Bayer mosaic after bilinear interpolation; smoothed like it if there is one channel."""
+    """Noise of a Bayer mosaic after bilinear interpolation."""
     noise = rng.standard_normal(shape[:2])
     sites = np.zeros((*shape[:2], 3))
     sites[::2, ::2, 0] = sites[1::2, 1::2, 2] = 1
@@ -260,11 +260,13 @@ def print_pair(name: str, noisy: Array, clean: Array) -> None:
     gain, intercept = np.polyfit(signals, shown, 1, w=1 / np.maximum(shown, 1))
     law = np.stack([noise.variance(np.full(noisy.shape[2], at)) for at in signals])[:, middle]
     true, found = neighbours(error[..., None]), found_neighbours(noise)
+    found_gain, found_offset = (
+        np.broadcast_to(value, noisy.shape[2])[middle] for value in (noise.gain, noise.offset)
+    )
     print(
         f"{name:28s} pair: gain {gain:5.2f} pedestal {-intercept / gain:6.1f} "
         f"neighbours {true[0]:.2f} {true[1]:.2f} {true[2]:.2f} | found: "
-        f"gain {np.atleast_1d(noise.gain)[-1 if noisy.shape[2] == 1 else middle % len(np.atleast_1d(noise.gain))]:5.2f} "
-        f"pedestal {np.atleast_1d(noise.offset)[0]:6.1f} "
+        f"gain {found_gain:5.2f} pedestal {found_offset:6.1f} "
         f"neighbours {found[0]:.2f} {found[1]:.2f} {found[2]:.2f} | variance at "
         + ", ".join(
             f"{at:.0f}: {v:.0f} found {w:.0f}" for at, v, w in zip(signals, shown, law, strict=True)

@@ -162,9 +162,11 @@ def fit_line(
     weight = np.ones_like(variance)
     for _ in range(FITS):
         x, y = line.before_clipping(signal, variance)
+        # What clipping took away is known by the line alone, and only as far as noise is normal.
+        lost = np.maximum(y / np.maximum(variance, least), 1)
         # Where a line is far below what was measured, relative errors would make it stay there.
         explained = np.maximum(line.gain * x + line.intercept, np.maximum(y / 3, least))
-        precision = weight / (relative * explained) ** 2
+        precision = weight / (relative * explained * lost**2) ** 2
         total = precision.sum()
         centre, height = (precision * x).sum() / total, (precision * y).sum() / total
         spread = (precision * (x - centre) ** 2).sum()

@@ -7,13 +7,15 @@ from scipy.stats import norm
 Array = NDArray[np.float64]
 Levels = tuple[float | None, float | None]
 
-# Values at an end are clipped if they are this share of all, this many times as frequent as values
-# in the first steps away from it, ...
+# Values at an end are clipped if they are this share of all and this many times as frequent as
+# values in the first steps away from it, ...
 LEAST_SHARE, PILE = 5e-4, 2.0
-# ... and if some lie in those steps at all: without, levels are those of single photons.
+# ... and at the lower end if some lie in those steps at all: without, it is that of no photon.
 LEAST_BESIDE = 0.01
 STEPS_BESIDE = 3
-LIKE_A_PHOTON = 0.2
+# Levels are numbers of photons if they are this far apart, more than those of eight bits, and if
+# their distance is the gain, nearly.
+COARSE, LIKE_A_PHOTON = 0.01, 0.2
 GRID = 1000
 
 
@@ -28,8 +30,8 @@ def rounding_step(values: Array) -> float:
 
 
 def of_photons(step: float, gain: float) -> bool:
-    """Whether levels are numbers of photons, rather than rounded."""
-    return step > 0 and abs(gain / step - 1) < LIKE_A_PHOTON
+    """Whether levels, of a picture between 0 and 1, are numbers of photons rather than rounded."""
+    return step > COARSE and abs(gain / step - 1) < LIKE_A_PHOTON
 
 
 def clipping_levels(values: Array, deviation: float, step: float, gain: float) -> Levels:
@@ -42,8 +44,10 @@ def clipping_levels(values: Array, deviation: float, step: float, gain: float) -
         beside = int(((distance > 0) & (distance <= reach)).sum())
         per_level = beside / STEPS_BESIDE if step else 0.0
         piled = at_end >= max(LEAST_SHARE * values.size, 8) and at_end > PILE * per_level
-        found.append(end if piled and beside > LEAST_BESIDE * at_end else None)
-    return None if of_photons(step, gain) else found[0], found[1]
+        found.append(end if piled else None)
+        if away > 0 and (beside < LEAST_BESIDE * at_end or of_photons(step, gain)):
+            found[0] = None
+    return found[0], found[1]
 
 
 def clipped_law(

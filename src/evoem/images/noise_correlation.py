@@ -6,6 +6,8 @@ give r by least squares; block means and slopes, which shading moves, are left o
 Blocks are chosen by every other coefficient (as on a chessboard) and measured in those between.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,9 +25,11 @@ LIKE_POWERS, TAIL = 0.85, 0.1
 FLATTEST = 100
 REWEIGHTED = 4
 # Channels are compared from this frequency on: below, what they share is the picture.
-ABOVE_SHADING = 2
+ABOVE_SHADING, HIGH = 2, 10
 # A coefficient has at least this share of the mean power: dividing by less would amplify rounding.
 LEAST_POWER = 0.02
+# Pictures are smooth if the middle frequencies have less than this of the power of low ones.
+SMOOTH = 1e-3
 # Lags whose correlations are all below this are left out of the kernel.
 NEGLIGIBLE = 0.03
 
@@ -43,11 +47,29 @@ def power_of_lags(side: int, n_lags: int) -> Array:
     return np.asarray(np.einsum("ia,jb->ijab", along, along))
 
 
-def measure_flattest(channels: list[Blocks], variances: list[Array]) -> tuple[Array, Array]:
-    """Powers of coefficients of each channel and correlation of channels in the flattest blocks.
+@dataclass(frozen=True)
+class Flattest:
+    """What the flattest blocks show.
 
-    Powers are in units of the variance that each block is given.
+    Powers are in units of the variance that each block is given. Channels are compared at nearly
+    all frequencies, and at high ones: there they share less texture, which is enough if noise is
+    white.
     """
+
+    spectra: Array  # (channels, side, side)
+    between: Array
+    between_high: Array
+
+    @property
+    def smooth(self) -> bool:
+        """Whether there is next to nothing but low frequencies."""
+        spectrum = self.spectra.mean(0)
+        frequency = np.add.outer(np.arange(len(spectrum)), np.arange(len(spectrum)))
+        return bool(np.median(spectrum) < SMOOTH * spectrum[frequency >= 2].max())
+
+
+def measure_flattest(channels: list[Blocks], variances: list[Array]) -> Flattest:
+    """Average powers and products of channels over the flattest blocks that all channels have."""
     common = np.logical_and.reduce([blocks.usable for blocks in channels])
     relative = np.stack(
         [
@@ -61,17 +83,19 @@ def measure_flattest(channels: list[Blocks], variances: list[Array]) -> tuple[Ar
     low = (frequency >= 1) & (frequency <= side // 2)
     power = (relative**2).mean(0)
     spectra = np.empty((len(channels), side, side))
-    products = np.zeros((len(channels), len(channels)))
+    products = np.zeros((2, len(channels), len(channels)))
     for parity in (0, 1):
         choosing, measured = frequency % 2 == parity, frequency % 2 != parity
         order = np.argsort(power[:, low & choosing].mean(1), kind="stable")
         flattest = order[:FLATTEST]
         spectra[:, measured] = (relative[:, flattest] ** 2).mean(1)[:, measured]
-        above_shading = measured & (frequency >= ABOVE_SHADING)
-        inner = relative[:, flattest][:, :, above_shading].reshape(len(channels), -1)
-        products += inner @ inner.T
-    deviation = np.sqrt(np.diag(products))
-    return spectra, products / np.outer(deviation, deviation)
+        for number, lowest in enumerate((ABOVE_SHADING, HIGH)):
+            compared = relative[:, flattest][:, :, measured & (frequency >= lowest)]
+            compared = compared.reshape(len(channels), -1)
+            products[number] += compared @ compared.T
+    deviation = np.sqrt(products.diagonal(0, 1, 2))
+    between = products / (deviation[:, :, None] * deviation[:, None])
+    return Flattest(spectra, between[0], between[1])
 
 
 def solve_lags(spectrum: Array, n_lags: int, lowest: int) -> Array:
@@ -82,8 +106,9 @@ def solve_lags(spectrum: Array, n_lags: int, lowest: int) -> Array:
     power = spectrum[used]
     expected = np.full_like(power, power.mean())
     for _ in range(REWEIGHTED):  # errors are relative to the power expected
-        weight = 1 / np.maximum(expected, LEAST_POWER * power.mean())
-        solution = np.linalg.lstsq(design * weight[:, None], power * weight, rcond=None)[0]
+        weight = 1 / np.maximum(expected, LEAST_POWER * power.mean()) ** 2
+        weighted = design * weight[:, None]
+        solution = np.linalg.solve(weighted.T @ design, weighted.T @ power)
         expected = design @ solution
     return np.asarray(solution.reshape(n_lags + 1, n_lags + 1))
 

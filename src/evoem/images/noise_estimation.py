@@ -6,7 +6,8 @@ What is decided, and by which rule:
   variance is measured at other frequencies of theirs (`noise_blocks`).
 - *Signal-dependent* is noise whose variance grows with the signal by more than `SIGNIFICANT`
   standard errors and, over the signals that flat blocks have, by more than `LEAST_GROWTH` of its
-  middle; otherwise the variance is one number.
+  middle (of correlated noise, which is harder to tell from texture, `LEAST_GROWTH_CORRELATED`);
+  otherwise the variance is one number.
 - *Correlated* is noise whose nearest neighbours are correlated by more than `LEAST_CORRELATION` in
   the flattest 16 × 16 blocks, unless even those are textured: then that cannot be told and a note
   says so. Channels are correlated from `LEAST_BETWEEN_CHANNELS`.
@@ -31,25 +32,26 @@ from .noise_blocks import (
     split_frequencies,
 )
 from .noise_clipping import Levels, clipping_levels, of_photons, rounding_step
-from .noise_correlation import autocorrelations, block_spectrum, kernel, measure_flattest
+from .noise_correlation import Flattest, autocorrelations, block_spectrum, kernel, measure_flattest
 from .noise_model import Noise
 from .noise_outliers import filled, find_outliers
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-SIGNIFICANT, LEAST_GROWTH = 4.0, 0.3
+SIGNIFICANT, LEAST_GROWTH, LEAST_GROWTH_CORRELATED = 4.0, 0.14, 0.3
 LEAST_CORRELATION, LEAST_BETWEEN_CHANNELS = 0.16, 0.15
 # Large blocks whose low frequencies have so many times the power, relative to high ones, that small
 # blocks have are textured, for noise is the same in both. Noise that is correlated further looks a
 # little like that, since the quietest small blocks are chosen: the second is per lag beyond three.
 TEXTURED, TEXTURED_PER_LAG = 1.28, 0.06
-LEAST_BLOCKS = 60
+LEAST_BLOCKS = 40
 LEAST_VARIANCE = 1e-9  # of a picture between 0 and 1
 # Noise of less than this many times the variance of rounding cannot be told from it.
 ABOVE_ROUNDING = 1.5
 MOST_CONSTANT = 0.3
-BLOCKING = 1.25
+# Noise of a smaller deviation than this share of the contrast could as well be the picture.
+LEAST_OF_CONTRAST = 0.0015
 
 
 def estimate(values: Array, observed: Mask | None = None) -> tuple[Noise, Mask]:
@@ -126,12 +128,20 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
     if min(len(blocks.mean) for blocks in picture.blocks(SIDE, STEP)) < LEAST_BLOCKS:
         return _untold("nearly all of the picture is clipped or of one value"), outliers
     curves = _curves(picture, white, least)
-    correlations, between, note = _correlation(picture, curves)
+    flattest = _flattest(picture, curves)
+    if flattest is None:
+        correlations, between, note = None, None, "too few flat blocks to tell correlation"
+    elif flattest.smooth:
+        return _untold("what there is, is as smooth as the picture"), outliers
+    else:
+        correlations, between, note = _correlation(flattest, curves)
     if correlations is not None:
         spectra = [block_spectrum(correlation, SIDE) for correlation in correlations]
         curves = _curves(picture, spectra, least)
     outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves))
-    noise = _law(curves, step, least, picture)
+    low, high = np.quantile(values[observed], (0.01, 0.99))
+    hardly_any = (LEAST_OF_CONTRAST * (high - low)) ** 2
+    noise = _law(curves, step, least, correlations is not None, hardly_any)
     if not noise.told:
         return noise, outliers
     lows, highs = zip(*picture.levels, strict=True)
@@ -159,7 +169,7 @@ def _why_not(picture: _Picture, least: float) -> str:
         for channel in range(len(sets))
     ]
     if min(whole.sum() for whole in known) < LEAST_BLOCKS:
-        return "too much is missing"
+        return "the picture is too small, or too much of it is missing"
     varying = min(len(blocks.mean) / whole.sum() for blocks, whole in zip(sets, known, strict=True))
     if varying < 1 - MOST_CONSTANT or min(len(blocks.mean) for blocks in sets) < LEAST_BLOCKS:
         return "much of the picture is of one value, without noise"
@@ -201,36 +211,47 @@ def _without(picture: _Picture, outliers: Mask, curves: list[Curve], step: float
     return _Picture(values, known, tuple(levels))
 
 
-def _correlation(picture: _Picture, curves: list[Curve]) -> tuple[Array | None, Array | None, str]:
-    """Correlations at lags of each channel and between channels, None if independent; a note."""
+def _flattest(picture: _Picture, curves: list[Curve]) -> Flattest | None:
+    """What the flattest large blocks show; None if there are too few."""
     sets = picture.blocks(noise_correlation.SIDE, noise_correlation.STEP)
     common = np.logical_and.reduce([blocks.usable for blocks in sets])
     if common.sum() < noise_correlation.FLATTEST:
-        return None, None, "too few flat blocks to tell correlation"
+        return None
     variances = [curve.line(blocks.mean) for curve, blocks in zip(curves, sets, strict=True)]
-    spectra, between = measure_flattest(sets, variances)
-    apart = np.abs(between - np.eye(len(between))).max() < LEAST_BETWEEN_CHANNELS
-    correlations = autocorrelations(spectra)
+    return measure_flattest(sets, variances)
+
+
+def _correlation(flattest: Flattest, curves: list[Curve]) -> tuple[Array | None, Array | None, str]:
+    """Correlations at lags of each channel and between channels, None if independent; a note."""
+    correlations = autocorrelations(flattest.spectra)
     typical = correlations.mean(0)
     if max(abs(typical[1, 0]), abs(typical[0, 1])) < LEAST_CORRELATION:
-        return None, None if apart else between, ""
+        return None, _unless_apart(flattest.between_high), ""
     small = block_spectrum(typical, SIDE)
     measured, choosing = split_frequencies(np.ones((SIDE, SIDE)))
     expected = small[choosing].mean() / small[measured].mean()
     seen = float(np.mean([curve.ratio for curve in curves]))
     if expected > seen * (TEXTURED + TEXTURED_PER_LAG * (len(typical) - 4)):
         return None, None, "texture everywhere: correlation could not be told"
-    return correlations, None if apart else between, ""
+    return correlations, _unless_apart(flattest.between), ""
 
 
-def _law(curves: list[Curve], step: float, least: float, picture: _Picture) -> Noise:
+def _unless_apart(between: Array) -> Array | None:
+    apart = np.abs(between - np.eye(len(between))).max() < LEAST_BETWEEN_CHANNELS
+    return None if apart else between
+
+
+def _law(
+    curves: list[Curve], step: float, least: float, correlated: bool, hardly_any: float
+) -> Noise:
     """Gain, pedestal and read variance of each channel, by the rule of this module."""
+    least_growth = LEAST_GROWTH_CORRELATED if correlated else LEAST_GROWTH
     gains, offsets, reads = [], [], []
     for curve in curves:
         line = curve.line
         low, high = curve.signal[0], curve.signal[-1]
         middle = line.gain * (low + high) / 2 + line.intercept
-        grows = line.gain * (high - low) > LEAST_GROWTH * max(middle, least)
+        grows = line.gain * (high - low) > least_growth * max(middle, least)
         if grows and line.gain > SIGNIFICANT * line.gain_error:
             rounding = 0.0 if of_photons(step, line.gain) else step**2 / 12
             gains.append(line.gain)
@@ -244,8 +265,8 @@ def _law(curves: list[Curve], step: float, least: float, picture: _Picture) -> N
     thinned = [np.linspace(0, len(curve.signal) - 1, bins).round().astype(int) for curve in curves]
     signal = np.stack([curve.signal[at] for curve, at in zip(curves, thinned, strict=True)])
     variance = np.stack([curve.variance[at] for curve, at in zip(curves, thinned, strict=True)])
-    if variance.max() < max(ABOVE_ROUNDING * step**2 / 12, 2 * least):
-        return _untold("there is no noise beyond rounding")
+    if np.median(variance) < max(ABOVE_ROUNDING * step**2 / 12, 2 * least, hardly_any):
+        return _untold("there is hardly any, if any")
 
     def one_or_each(numbers: list[float]) -> float | tuple[float, ...]:
         return numbers[0] if len(numbers) == 1 else tuple(numbers)

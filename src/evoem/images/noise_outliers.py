@@ -20,14 +20,15 @@ Mask = NDArray[np.bool_]
 # Standard deviations of the noise beyond the second largest neighbour: less than one pixel in 10^6.
 BEYOND = 4.5
 # Range of 24 normal values but for the two largest and smallest, in standard deviations.
-RANGE_OF_NOISE = 2.6
+RANGE_OF_NOISE = 3.0
+TEXTURE = 0.7
 REPEATS = 3
 # Neighbours that a value must have to be judged.
 LEAST_NEIGHBOURS = 5
 # An extreme value shared by so many outliers, and by this share of them, is that of an impulse.
 LEAST_SHARED, SHARED = 20, 0.1
 # If that many outliers are impulses, other values have to stand out this many times as far.
-MOSTLY_IMPULSES, OTHERS_BEYOND = 0.5, 3.0
+MOSTLY_IMPULSES, OTHERS_BEYOND = 0.5, 1.6
 # Odds of an impulse over noise at which a value is called one.
 ODDS = 30.0
 
@@ -98,7 +99,7 @@ def _standing_out(
     far = np.flatnonzero(measure > 1)
     low, high, _ = _ranked(_around(channel, usable, 2, where[far]), 2)
     texture = np.maximum(high - low - RANGE_OF_NOISE * deviation[far], 0)
-    measure[far] = distance[far] / (explained[far] + texture)
+    measure[far] = distance[far] / (explained[far] + TEXTURE * texture)
     return measure
 
 
@@ -125,11 +126,12 @@ def _impulses(
         around = _around(channel, observed & ~outliers & ~here, 2, where)
         low, high, number = _ranked(around, 2)
         enough = number >= LEAST_NEIGHBOURS
-        middle = around[np.arange(len(where)), number // 2]
-        middle = np.where(enough, middle, extreme)
-        noise = variance(middle)
-        texture = np.maximum(np.where(enough, high - low, 0) - RANGE_OF_NOISE * np.sqrt(noise), 0)
-        by_noise = norm.sf(away * (extreme - middle) / np.sqrt(noise + (texture / 2) ** 2))
+        # The upper or lower end of what is around, so that edges do not count as spread.
+        bound = np.where(enough, high if away > 0 else low, extreme)
+        noise = variance(bound)
+        texture = np.where(enough, high - low, 0) - RANGE_OF_NOISE * np.sqrt(noise)
+        spread = np.sqrt(noise + (np.maximum(texture, 0) / 8) ** 2)
+        by_noise = norm.sf(away * (extreme - bound) / spread + RANGE_OF_NOISE / 2)
         found.ravel()[where] = enough & (by_noise * ODDS < shared / observed.sum())
     return found
 
