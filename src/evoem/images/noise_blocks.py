@@ -25,6 +25,8 @@ QUIETEST = 0.1
 ROUNDS, FITS = 6, 20
 # Flat are blocks whose power exceeds that of noise by at most so many standard deviations of it.
 WITHIN = 1.5
+# Distance of the quartiles of a normal variable, in standard deviations.
+QUARTILES_APART = 1.349
 MOST_BINS, LEAST_IN_BIN, LEAST_FLAT = 32, 40, 30
 # Blocks with a larger share of values at a clipping level say nothing about the noise.
 MOST_CLIPPED = 0.4
@@ -181,6 +183,16 @@ def fit_line(
     return line
 
 
+def effective_freedom(power: Array, freedom: int) -> int:
+    """Degrees of freedom of χ² variables, from their quartiles.
+
+    Coefficients of interpolated noise are not independent of each other.
+    """
+    lower, middle, upper = np.quantile(power, (0.25, 0.5, 0.75))
+    spread = (upper - lower) / (middle * QUARTILES_APART)
+    return int(np.clip(2 / max(spread, 1e-3) ** 2, freedom // 4, freedom))
+
+
 def quietest(mean: Array, power: Array) -> NDArray[np.bool_]:
     """The blocks of least power at each signal."""
     chosen = np.zeros(len(mean), bool)
@@ -200,6 +212,7 @@ def measure_curve(blocks: Blocks, spectrum: Array, least: float, levels: Levels)
     power = (blocks.power[:, measured] / spectrum[measured]).mean(1)
     chosen_by = (blocks.power[:, choosing] / spectrum[choosing]).mean(1)
     flat = quietest(blocks.mean, chosen_by)
+    white = bool(np.ptp(spectrum) == 0)
     for turn in range(ROUNDS):
         signal, variance, counts = binned(blocks.mean[flat], power[flat], freedom)
         line = fit_line(signal, variance, counts, freedom, least, levels)
@@ -210,5 +223,7 @@ def measure_curve(blocks: Blocks, spectrum: Array, least: float, levels: Levels)
         if now.sum() < LEAST_FLAT:
             break
         flat = now
+        if not white:
+            freedom = effective_freedom((power / line(blocks.mean))[flat], int(measured.sum()))
     level = fit_line(signal, variance, counts, freedom, least, levels, slope=False).intercept
     return Curve(signal, variance, counts, line, flat, level, ratio)

@@ -2,7 +2,7 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import norm, poisson
 
 Array = NDArray[np.float64]
 Levels = tuple[float | None, float | None]
@@ -16,7 +16,9 @@ STEPS_BESIDE = 3
 # Levels are numbers of photons if they are this far apart, more than those of eight bits, and if
 # their distance is the gain, nearly.
 COARSE, LIKE_A_PHOTON = 0.01, 0.2
-GRID = 1000
+GRID = 300
+# Up to so many photons their noise is too skewed to be taken for normal.
+MOST_PHOTONS = 30.0
 
 
 def rounding_step(values: Array) -> float:
@@ -53,18 +55,29 @@ def clipping_levels(values: Array, deviation: float, step: float, gain: float) -
 def clipped_law(
     gain: float, intercept: float, least: float, levels: Levels, span: tuple[float, float]
 ) -> tuple[Array, Array, Array, Array]:
-    """Means before and after clipping of normal values, and their variances before and after.
+    """Means before and after clipping of noisy values, and their variances before and after.
 
     The variance before is gain · mean + intercept, at least `least`; `span` is what the means after
-    clipping have to cover where there is no level to clip at.
+    clipping have to cover where there is no level to clip at. Noise is taken to be normal, or that
+    of photons if these are few.
     """
-    low, high = levels
     size = np.sqrt(max(gain * max(map(abs, span)) + max(intercept, 0.0), least))
     before = np.linspace(span[0] - 4 * size, span[1] + 4 * size, GRID)
     variance = np.maximum(gain * before + intercept, least)
+    few = gain > 0 and variance[-1] < MOST_PHOTONS * gain**2
+    moments = _clipped_photons if few else _clipped_normal
+    after, left = moments(before, variance, gain, levels)
+    order = np.argsort(after, kind="stable")
+    return before[order], after[order], variance[order], np.maximum(left, 0)[order]
+
+
+def _clipped_normal(
+    before: Array, variance: Array, gain: float, levels: Levels
+) -> tuple[Array, Array]:
+    low, high = levels
     deviation = np.sqrt(variance)
     # Moments of a standard normal variable held between a and b.
-    mean, square = np.zeros(GRID), np.ones(GRID)
+    mean, square = np.zeros_like(before), np.ones_like(before)
     if low is not None:
         a = (low - before) / deviation
         mean += norm.pdf(a) + a * norm.cdf(a)
@@ -73,7 +86,19 @@ def clipped_law(
         b = (high - before) / deviation
         mean -= norm.pdf(b) - b * norm.sf(b)
         square += (b**2 - 1) * norm.sf(b) - b * norm.pdf(b)
-    after = before + deviation * mean
-    order = np.argsort(after, kind="stable")
-    clipped_variance = variance * np.maximum(square - mean**2, 0)
-    return before[order], after[order], variance[order], clipped_variance[order]
+    return before + deviation * mean, variance * (square - mean**2)
+
+
+def _clipped_photons(
+    before: Array, variance: Array, gain: float, levels: Levels
+) -> tuple[Array, Array]:
+    photons = variance / gain**2
+    counts = np.arange(int(photons[-1] + 8 * np.sqrt(photons[-1])) + 10)
+    share = poisson.pmf(counts, photons[:, None])
+    low, high = (
+        level if level is not None else unlimited
+        for level, unlimited in zip(levels, (-np.inf, np.inf), strict=True)
+    )
+    values = np.clip((before - gain * photons)[:, None] + gain * counts, low, high)
+    mean = (share * values).sum(1)
+    return mean, (share * (values - mean[:, None]) ** 2).sum(1)

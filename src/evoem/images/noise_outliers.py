@@ -21,16 +21,16 @@ Mask = NDArray[np.bool_]
 BEYOND = 4.5
 # Range of 24 normal values but for the two largest and smallest, in standard deviations.
 RANGE_OF_NOISE = 3.0
-TEXTURE = 0.7
+TEXTURE = 0.85
 REPEATS = 3
 # Neighbours that a value must have to be judged.
 LEAST_NEIGHBOURS = 5
 # An extreme value shared by so many outliers, and by this share of them, is that of an impulse.
 LEAST_SHARED, SHARED = 20, 0.1
 # If that many outliers are impulses, other values have to stand out this many times as far.
-MOSTLY_IMPULSES, OTHERS_BEYOND = 0.5, 1.6
+MOSTLY_IMPULSES, OTHERS_BEYOND = 0.5, 2.0
 # Odds of an impulse over noise at which a value is called one.
-ODDS = 30.0
+ODDS = 100.0
 
 
 def _around(channel: Array, usable: Mask, reach: int, where: NDArray[np.intp]) -> Array:
@@ -130,7 +130,7 @@ def _impulses(
         bound = np.where(enough, high if away > 0 else low, extreme)
         noise = variance(bound)
         texture = np.where(enough, high - low, 0) - RANGE_OF_NOISE * np.sqrt(noise)
-        spread = np.sqrt(noise + (np.maximum(texture, 0) / 8) ** 2)
+        spread = np.sqrt(noise + (np.maximum(texture, 0) / 6) ** 2)
         by_noise = norm.sf(away * (extreme - bound) / spread + RANGE_OF_NOISE / 2)
         found.ravel()[where] = enough & (by_noise * ODDS < shared / observed.sum())
     return found
