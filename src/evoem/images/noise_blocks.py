@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.fft import dct
+from scipy.optimize import least_squares
 
 from .noise_clipping import Levels, clipped_law
 
@@ -22,12 +23,15 @@ SIDE = 8
 STEP = 4
 # Share of the quietest blocks at each signal that the search for flat ones starts from.
 QUIETEST = 0.1
-ROUNDS, FITS = 6, 20
+ROUNDS, FITS = 6, 5
 # Flat are blocks whose power exceeds that of noise by at most so many standard deviations of it.
 WITHIN = 1.5
 # Distance of the quartiles of a normal variable, in standard deviations.
 QUARTILES_APART = 1.349
-MOST_BINS, LEAST_IN_BIN, LEAST_FLAT = 32, 40, 30
+# No variance is below this share of the least one that was measured.
+FLOOR = 0.3
+MOST_BINS, LEAST_IN_BIN = 32, 40
+LEAST_FLAT, LEAST_SHARE_FLAT = 30, 0.04
 # Blocks with a larger share of values at a clipping level say nothing about the noise.
 MOST_CLIPPED = 0.4
 # Variance of the median of block powers, relative to that of their mean, and of powers from
@@ -145,6 +149,20 @@ def binned(mean: Array, power: Array, freedom: int) -> tuple[Array, Array, NDArr
     return signal, variance, np.array([len(part) for part in parts])
 
 
+@dataclass(frozen=True)
+class _RelativeErrors:
+    """Logarithms of measured over explained variances, in standard errors."""
+
+    place: Array  # of the bins, from 0 to 1
+    measured: Array
+    error: Array
+    floor: float
+
+    def __call__(self, ends: Array) -> Array:
+        height = ends[0] + (ends[-1] - ends[0]) * self.place
+        return np.asarray((self.measured - np.log(np.maximum(height, self.floor))) / self.error)
+
+
 def fit_line(
     signal: Array,
     variance: Array,
@@ -154,32 +172,41 @@ def fit_line(
     levels: Levels,
     slope: bool = True,
 ) -> Line:
-    """The line through a curve by reweighted least squares of relative errors (Huber's).
+    """The line through a curve that has the least robust sum of squared relative errors.
 
-    The curve is taken back to what it would be without clipping by the line itself.
+    Relative ones, as logarithms of ratios, since variances may differ by orders of magnitude from
+    the dark to the bright. They have several minima, so it is started from several lines. The curve
+    is taken back to what it would be without clipping by the line itself.
     """
     relative = np.sqrt(2 / freedom * MEDIAN_AND_OVERLAP / counts)
     span = float(signal[0]), float(signal[-1])
-    line = Line(0.0, max(float(np.median(variance)), least), np.inf, least, levels, span)
-    weight = np.ones_like(variance)
-    for _ in range(FITS):
+    middle = max(float(np.median(variance)), least)
+    line = Line(0.0, middle, np.inf, least, levels, span)
+    sloping = slope and span[1] - span[0] > 1e-6 * max(abs(span[0]), abs(span[1]))
+    for _ in range(1 if levels == (None, None) else FITS):
         x, y = line.before_clipping(signal, variance)
-        # What clipping took away is known by the line alone, and only as far as noise is normal.
-        lost = np.maximum(y / np.maximum(variance, least), 1)
-        # Where a line is far below what was measured, relative errors would make it stay there.
-        explained = np.maximum(line.gain * x + line.intercept, np.maximum(y / 3, least))
-        precision = weight / (relative * explained * lost**2) ** 2
-        total = precision.sum()
-        centre, height = (precision * x).sum() / total, (precision * y).sum() / total
-        spread = (precision * (x - centre) ** 2).sum()
-        sloping = slope and spread > 1e-12 * total * centre**2
-        gain = (precision * (x - centre) * (y - height)).sum() / spread if sloping else 0.0
-        error = 1 / np.sqrt(spread) if sloping else np.inf
-        intercept = float(height - gain * centre)
-        line = Line(float(gain), intercept, float(error), least, levels, span)
-        explained = np.maximum(gain * x + intercept, least)
-        off = np.abs(y - explained) / (relative * explained)
-        weight = np.minimum(1, 2 / np.maximum(off, 1e-9))
+        # What clipping took away is known by the line alone, and only as far as it is right.
+        error = relative * np.maximum(y / np.maximum(variance, least), 1) ** 2
+        floor = max(least, FLOOR * float(y.min()))
+        place = (x - x[0]) / (x[-1] - x[0]) if sloping else np.zeros_like(x)
+        off = _RelativeErrors(place, np.log(np.maximum(y, least)), error, floor)
+        quarter = max(len(y) // 4, 1)
+        first, last = float(np.median(y[:quarter])), float(np.median(y[-quarter:]))
+        starts: list[tuple[float, ...]] = [(middle,)]
+        if sloping:
+            starts = [(first, last), (middle, middle), (floor, 2 * middle)]
+        fits = [
+            least_squares(off, start, loss="soft_l1", f_scale=2.0, x_scale=middle)
+            for start in starts
+        ]
+        best = min(fits, key=lambda fit: float(fit.cost)).x
+        gain = float((best[-1] - best[0]) / (x[-1] - x[0])) if sloping else 0.0
+        intercept = float(best[0] - gain * x[0])
+        precision = 1 / (error * np.maximum(gain * x + intercept, floor)) ** 2
+        centre = (precision * x).sum() / precision.sum()
+        spread = float((precision * (x - centre) ** 2).sum())
+        uncertain = 1 / np.sqrt(spread) if sloping and spread > 0 else np.inf
+        line = Line(gain, intercept, float(uncertain), floor, levels, span)
     return line
 
 
@@ -220,8 +247,8 @@ def measure_curve(blocks: Blocks, spectrum: Array, least: float, levels: Levels)
         if turn < ROUNDS // 2:  # later it would creep up, texture by texture
             ratio = float(np.median(relative[flat]))
         now = relative <= ratio * (1 + WITHIN * np.sqrt(2 / choosing.sum()))
-        if now.sum() < LEAST_FLAT:
-            break
+        if now.sum() < max(LEAST_FLAT, LEAST_SHARE_FLAT * len(now)):
+            break  # they would be those of one signal only, where the line happens to fit
         flat = now
         if not white:
             freedom = effective_freedom((power / line(blocks.mean))[flat], int(measured.sum()))
