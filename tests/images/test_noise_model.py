@@ -110,6 +110,7 @@ def test_scaled_noise_is_that_of_the_scaled_picture():
     np.testing.assert_allclose(scaled.curve_variance, FULL.curve_variance / 16)
     np.testing.assert_array_equal(scaled.correlation, KERNEL)
     assert scaled.notes == FULL.notes
+    assert scaled.offset == (-1.75, (-0.1 - 10) / 4, 0)
     assert Noise(read_variance=4).scaled(7, 2) == Noise(read_variance=1)
     with pytest.raises(ValueError, match="scale must be positive; got 0"):
         FULL.scaled(0, 0)

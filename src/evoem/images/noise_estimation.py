@@ -7,7 +7,7 @@ What is decided, and by which rule:
 - *Signal-dependent* is noise whose variance grows with the signal by more than `SIGNIFICANT`
   standard errors and, over the signals that flat blocks have, by more than `LEAST_GROWTH` of its
   middle (of correlated noise, which is harder to tell from texture, `LEAST_GROWTH_CORRELATED`);
-  otherwise the variance is one number.
+  otherwise the variance is one number. It takes half of the channels.
 - *Correlated* is noise whose nearest neighbours are correlated by more than `LEAST_CORRELATION` in
   the flattest 16 × 16 blocks, unless even those are textured: then that cannot be told and a note
   says so. Channels are correlated from `LEAST_BETWEEN_CHANNELS`.
@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 SIGNIFICANT, LEAST_GROWTH, LEAST_GROWTH_CORRELATED = 4.0, 0.14, 0.3
-LEAST_CORRELATION, LEAST_BETWEEN_CHANNELS = 0.16, 0.15
+LEAST_CORRELATION, LEAST_BETWEEN_CHANNELS = 0.2, 0.15
 # Large blocks whose low frequencies have so many times the power, relative to high ones, that small
 # blocks have are textured, for noise is the same in both. Noise that is correlated further looks a
 # little like that, since the quietest small blocks are chosen: the second is per lag beyond three.
@@ -118,7 +118,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
         return _untold("the picture is too small"), outliers
     least = max(step**2 / 120, LEAST_VARIANCE)
     white = [np.ones((SIDE, SIDE))] * values.shape[2]
-    reason = _why_not(picture, least)
+    reason = _why_not(picture)
     if reason:
         return _untold(reason), outliers
     curves = _curves(picture, white, least)
@@ -159,7 +159,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
     return noise, outliers
 
 
-def _why_not(picture: _Picture, least: float) -> str:
+def _why_not(picture: _Picture) -> str:
     """A reason why there is no noise to be found; empty if there is none."""
     sets = picture.blocks(SIDE, STEP)
     known = [
@@ -246,13 +246,18 @@ def _law(
 ) -> Noise:
     """Gain, pedestal and read variance of each channel, by the rule of this module."""
     least_growth = LEAST_GROWTH_CORRELATED if correlated else LEAST_GROWTH
-    gains, offsets, reads = [], [], []
+    grows = []
     for curve in curves:
-        line = curve.line
-        low, high = curve.signal[0], curve.signal[-1]
+        line, low, high = curve.line, curve.signal[0], curve.signal[-1]
         middle = line.gain * (low + high) / 2 + line.intercept
-        grows = line.gain * (high - low) > least_growth * max(middle, least)
-        if grows and line.gain > SIGNIFICANT * line.gain_error:
+        growth = line.gain * (high - low) / max(middle, least)
+        grows.append(growth > least_growth and line.gain > SIGNIFICANT * line.gain_error)
+    # Channels are of one instrument: it takes half of them to call noise signal-dependent.
+    signal_dependent = 2 * sum(grows) >= len(grows)
+    gains, offsets, reads = [], [], []
+    for curve, growing in zip(curves, grows, strict=True):
+        line = curve.line
+        if signal_dependent and growing:
             rounding = 0.0 if of_photons(step, line.gain) else step**2 / 12
             gains.append(line.gain)
             reads.append(rounding)

@@ -20,8 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from ..validation import real
 
 Array = NDArray[np.float64]
-# A neighbour's or a channel's correlation below this is not worth a word in one line.
-WORTH_TELLING = 0.03
 
 
 def _per_channel(name: str, value: Any, least: float) -> float | tuple[float, ...]:
@@ -228,12 +226,18 @@ class Noise:
         return replace(
             self,
             gain=each(lambda gain: gain / scale, self.gain),
-            offset=each(moved, self.offset) if np.any(self.gain) else self.offset,
+            offset=self._moved_pedestal(offset, scale),
             read_variance=each(lambda variance: variance / scale**2, self.read_variance),
             clipped=(moved(self.clipped[0]), moved(self.clipped[1])),
             curve_signal=None if signal is None else (signal - offset) / scale,
             curve_variance=None if variance is None else variance / scale**2,
         )
+
+    def _moved_pedestal(self, offset: float, scale: float) -> float | tuple[float, ...]:
+        """Pedestals of (image − offset) / scale; noise without a gain has none to be moved."""
+        gains, pedestals = np.broadcast_arrays(self.gain, self.offset)
+        moved = np.where(gains > 0, (pedestals - offset) / scale, pedestals)
+        return tuple(moved.tolist()) if moved.ndim else float(moved)
 
     def to_json(self) -> str:
         """A JSON object from which `from_json` makes the same noise, to the last bit."""
