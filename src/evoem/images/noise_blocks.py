@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.fft import dct
 from scipy.optimize import least_squares
 
-from .noise_clipping import Levels, clipped_law
+from evoem.images.noise_clipping import Levels, clipped_law
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .noise_blocks import Blocks, cosines
+from evoem.images.noise_blocks import Blocks, cosines
 
 Array = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from . import noise_correlation
-from .noise_blocks import (
+from evoem.images import noise_correlation
+from evoem.images.noise_blocks import (
     SIDE,
     STEP,
     Blocks,
@@ -31,10 +31,16 @@ from .noise_blocks import (
     measure_curve,
     split_frequencies,
 )
-from .noise_clipping import Levels, clipping_levels, of_photons, rounding_step
-from .noise_correlation import Flattest, autocorrelations, block_spectrum, kernel, measure_flattest
-from .noise_model import Noise
-from .noise_outliers import filled, find_outliers
+from evoem.images.noise_clipping import Levels, clipping_levels, of_photons, rounding_step
+from evoem.images.noise_correlation import (
+    Flattest,
+    autocorrelations,
+    block_spectrum,
+    kernel,
+    measure_flattest,
+)
+from evoem.images.noise_model import Noise
+from evoem.images.noise_outliers import filled, find_outliers
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

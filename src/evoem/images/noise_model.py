@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..validation import real
+from evoem.validation import real
 
 Array = NDArray[np.float64]
 
@@ -209,6 +209,10 @@ class Noise:
         if self.outliers:
             parts.append(f"outliers {100 * self.outliers:.2g} %")
         return parts
+
+    def with_correlation(self, space: Array | None, channels: Array | None) -> Self:
+        """The same noise with another correlation of neighbours and of channels."""
+        return replace(self, correlation=space, channel_correlation=channels)
 
     def scaled(self, offset: float, scale: float) -> Self:
         """The noise of (image − offset) / scale."""
