@@ -18,6 +18,11 @@ USUAL_OFFSET = 3.0
 LEAST_DEVIATION, LARGEST_DEVIATION = 1e-6, 1e6
 
 
+# Standard deviation of noise that was correlated, once it is white: some of the correlation is
+# left, which a dictionary would learn.
+CORRELATED_FLOOR = 1.1
+
+
 class Canonical(NamedTuple):
     """An image as the patches are cut from it, and what is needed to go back."""
 
@@ -35,7 +40,9 @@ class Canonical(NamedTuple):
     @property
     def noise_floor(self) -> float:
         """Variance below which the noise of `values` is known not to lie."""
-        return 0.0 if self.transform is None else self.scale**-2
+        if self.transform is None:
+            return 0.0
+        return float((CORRELATED_FLOOR if self.transform.correlated else 1.0) / self.scale) ** 2
 
     @property
     def noise_unit(self) -> float:

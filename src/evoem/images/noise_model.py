@@ -85,6 +85,9 @@ class Noise:
     `curve_signal` and `curve_variance` are the variances measured at signals, (channels, points).
     `notes` say what could not be told; `told` is False if that is the noise as a whole.
 
+    Examples
+    --------
+    >>> from evoem import Noise
     >>> Noise(gain=18.1, offset=3.3).describe()
     'signal-dependent noise: gain 18.1, pedestal 3.3; neighbours independent'
     """

@@ -31,6 +31,11 @@ QUADRATURE = 24
 # would be divided by is mostly the error of the estimate.
 LEAST_POWER = 1e-2
 LEAST_EIGENVALUE = 1e-2
+# Correlated noise is told less exactly. What is left of it once it should be white is measured
+# again, and taken to be up to so many times as large as it should be.
+LARGEST_LEVEL = 3.0
+# Median of the absolute value of a standard normal variable.
+MEDIAN_OF_ABSOLUTE = 0.6745
 # Pixels that an image is mirrored by at its edges before it is filtered.
 FRAME = 16
 
@@ -104,9 +109,20 @@ class NoiseTransform:
         if noise.correlation is not None:
             rows, columns_ = (length + 2 * FRAME for length in values.shape[:2])
             self._amplitude = np.sqrt(power_spectrum(noise.correlation, (rows, columns_)))
+        self._levels = np.ones(n_channels)
+        if self.correlated:
+            self._levels = np.clip(noise_levels(self._white(values)), 1.0, LARGEST_LEVEL)
+
+    @property
+    def correlated(self) -> bool:
+        """Whether neighbours or channels were."""
+        return self._amplitude is not None or self._roots is not None
 
     def forward(self, values: Array) -> Array:
         """The image with white noise."""
+        return self._white(values) / self._levels
+
+    def _white(self, values: Array) -> Array:
         pairs = zip(np.moveaxis(values, 2, 0), self.laws, strict=True)
         stable = np.stack([stabilise(channel, law) for channel, law in pairs], axis=2)
         if self._roots is not None:
@@ -117,6 +133,7 @@ class NoiseTransform:
 
     def backward(self, white: Array) -> Array:
         """The restored image in its own units."""
+        white = white * self._levels
         if self._amplitude is not None:
             white = filtered(white, self._amplitude)
         if self._roots is not None:
@@ -127,6 +144,14 @@ class NoiseTransform:
     def deviations(self, std: Array, restored: Array) -> Array:
         """Standard deviations in the image's units, of those in units of the noise."""
         return std * np.sqrt(self.noise.variance(restored))
+
+
+def noise_levels(white: Array) -> Array:
+    """Standard deviation of white noise in each channel, by differences across both axes, most of
+    which hold little else."""
+    crossed = np.diff(np.diff(white, axis=0), axis=1) / 2
+    levels: Array = np.median(np.abs(crossed), axis=(0, 1)) / MEDIAN_OF_ABSOLUTE
+    return levels
 
 
 def power_spectrum(correlation: Array, shape: tuple[int, int]) -> Array:
