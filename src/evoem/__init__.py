@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         SpikeSlabCoding,
         SubspaceCoding,
     )
+    from evoem.images.noise_model import Noise
     from evoem.images.restore import Restoration, denoise, inpaint, restore
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ LATE = {
     "BinarySparseCoding": "evoem.estimators",
     "BlackBox": "evoem.estimators",
     "LogJointError": "evoem.errors",
+    "Noise": "evoem.images.noise_model",
     "NoisyOr": "evoem.estimators",
     "SpikeSlabCoding": "evoem.estimators",
     "SubspaceCoding": "evoem.estimators",
@@ -38,6 +40,7 @@ __all__ = [
     "BinarySparseCoding",
     "BlackBox",
     "LogJointError",
+    "Noise",
     "NoisyOr",
     "Restoration",
     "SpikeSlabCoding",

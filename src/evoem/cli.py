@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 import evoem
-from evoem.images.options import OPTIONS
+from evoem.images.options import NOISES, OPTIONS
 from evoem.runtime.atomic_files import check_place, write_whole
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
     from evoem.images.files import Picture
+    from evoem.images.noise_model import Noise
     from evoem.images.restore import Restoration
     from evoem.report import Scores
 
@@ -38,11 +39,17 @@ DEMO_NOISE = 25.0
 # Options of `restore` that the command line knows from the picture, or has its own for.
 UNASKED = ("channel_axis", "alpha", "callback")
 # Those that are written in another way than Python has them.
-WRITTEN = {"patch_size": list[int] | None, "n_latents": list[int] | None, "memory": str | None}
+WRITTEN = {
+    "patch_size": list[int] | None,
+    "n_latents": list[int] | None,
+    "memory": str | None,
+    "noise": str,
+}
 HINTS = {
     "patch_size": " May be given repeatedly.",
     "n_latents": " May be given repeatedly.",
     "memory": " Such as 500M or 4G.",
+    "noise": " Here the JSON file of one.",
 }
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -200,6 +207,51 @@ def demo(
         finish(output, results, 1, report.scores(clean, noisy, restored, 255.0), quiet)
 
 
+@app.command()
+def noise(
+    input: Annotated[Path, Argument(help="PNG, JPEG, TIFF or NPY file.", show_default=False)],
+    json: Annotated[Path | None, Option(help="File for what was found.")] = None,
+    plot: Annotated[
+        Path | None, Option(help="File for a plot of variance against signal. Needs matplotlib.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Say what noise a picture has, from nothing but that picture."""
+    with one_sentence():
+        from evoem.images import files, noise_estimation
+        from evoem.images.stacks import Stack
+
+        for path in (json, plot):
+            if path is not None:
+                check_place(path, force=force)
+        picture = files.read(input)
+        axis = -1 if picture.colour else None
+        pixels = picture.pixels if picture.stack else picture.pixels[None]
+        first = next(iter(Stack(pixels, [None] * len(pixels), axis, alpha=False).slices()))
+        found, _ = noise_estimation.estimate(first.pixels(first.values), first.observed)
+        if json is not None:
+            text = found.to_json() + "\n"
+            write_whole(json, lambda file: file.write(text.encode()), force=force)
+        if plot is not None:
+            write_whole(plot, lambda file: plot_noise(found, file, plot.suffix), force=force)
+        typer.echo(found.describe())
+
+
+def plot_noise(found: "Noise", file: IO[bytes], suffix: str) -> None:
+    """Variance against signal, as measured and as the law has it."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("plot needs matplotlib: pip install 'evoem[plot]'.") from None
+    figure = Figure(figsize=(5, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel="signal", ylabel="variance of the noise", title=found.describe()[:60])
+    if found.curve_signal is not None and found.curve_variance is not None:
+        for signal, variance in zip(found.curve_signal, found.curve_variance, strict=True):
+            axes.plot(signal, variance, ".")
+    figure.savefig(file, format=suffix.lstrip(".") or "png")
+
+
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """Say what went wrong in one sentence, and leave with the exit code for it."""
@@ -268,6 +320,10 @@ def restore_options(written: dict[str, Any]) -> dict[str, Any]:
             (options[name],) = options[name]
     if options["memory"] is not None:
         options["memory"] = n_bytes(options["memory"])
+    if options["noise"] not in NOISES and Path(options["noise"]).suffix.lower() == ".json":
+        from evoem.images.noise_model import Noise
+
+        options["noise"] = Noise.load(options["noise"])
     return options
 
 

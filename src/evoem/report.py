@@ -1,5 +1,6 @@
 """What a finished run says of itself: a summary, notes, scores and a record for JSON."""
 
+import json
 import math
 import platform
 from collections.abc import Sequence
@@ -77,6 +78,9 @@ def summary(results: Sequence[Restoration], found: Scores) -> str:
     n_iterations = sum(len(result.free_energies) for result in results)
     parts = [
         f"noise level {' to '.join(ends)}",
+        *dict.fromkeys(
+            result.noise.describe() for result in results if result.noise and result.noise.told
+        ),
         f"{n_iterations} iteration{'' if n_iterations == 1 else 's'}",
         f"{sum(result.seconds for result in results):.1f} s",
         *dict.fromkeys(ENDINGS[result.ended] for result in results),
@@ -90,6 +94,7 @@ def record(results: Sequence[Restoration], picture: Picture, found: Scores) -> d
     learnt = [
         {
             "noise_level": result.noise_level,
+            "noise": None if result.noise is None else json.loads(result.noise.to_json()),
             "bound": result.free_energies.tolist(),
             "iterations": len(result.free_energies),
             "seconds": result.seconds,

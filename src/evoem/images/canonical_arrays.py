@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evoem import validation
+from evoem.images.noise_model import Noise
+from evoem.images.noise_transform import NoiseTransform
 
 # Single precision is enough for pictures, but not for small differences on a large offset: an image
 # whose mean is this many standard deviations from zero is moved nearer to it.
@@ -14,6 +16,11 @@ USUAL_OFFSET = 3.0
 # Values whose standard deviation is outside of this range are measured in units of it, for their
 # squares to stay within single precision.
 LEAST_DEVIATION, LARGEST_DEVIATION = 1e-6, 1e6
+
+
+# Standard deviation of noise that was correlated, once it is white: some of the correlation is
+# left, which a dictionary would learn.
+CORRELATED_FLOOR = 1.1
 
 
 class Canonical(NamedTuple):
@@ -27,6 +34,25 @@ class Canonical(NamedTuple):
     image: NDArray[Any]  # as given
     channel_axis: int | None
     alpha: NDArray[Any] | None  # (rows, columns)
+    # What made the noise white and of unit variance before offset and scale, if anything did.
+    transform: NoiseTransform | None = None
+
+    @property
+    def noise_floor(self) -> float:
+        """Variance below which the noise of `values` is known not to lie."""
+        if self.transform is None:
+            return 0.0
+        return float((CORRELATED_FLOOR if self.transform.correlated else 1.0) / self.scale) ** 2
+
+    @property
+    def noise_unit(self) -> float:
+        """What a standard deviation of one is in the image's units, typically."""
+        return self.scale * (1.0 if self.transform is None else self.transform.typical_deviation)
+
+    def pixels(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Values in the image's own units."""
+        own = self.scale * values.astype(np.float64) + self.offset
+        return own if self.transform is None else self.transform.backward(own)
 
 
 def read(
@@ -100,6 +126,15 @@ def without(canonical: Canonical, held_out: NDArray[np.bool_]) -> Canonical:
     return canonical._replace(values=values, observed=left)
 
 
+def with_white_noise(canonical: Canonical, noise: Noise) -> Canonical:
+    """The same image, transformed so that this noise is white and of unit variance."""
+    pixels = canonical.pixels(canonical.values)
+    transform = NoiseTransform(noise, pixels)
+    seen = True if canonical.observed is None else canonical.observed
+    values = np.where(seen, transform.forward(pixels), 0.0).astype(np.float32)
+    return canonical._replace(values=values, offset=0.0, scale=1.0, transform=transform)
+
+
 def is_constant(canonical: Canonical) -> bool:
     """Whether all observed values are the same, which is then the offset."""
     return not canonical.values.any()
@@ -154,7 +189,7 @@ def _missing(
 def write(canonical: Canonical, values: NDArray[np.float64], keep_observed: bool) -> NDArray[Any]:
     """A restored image with the layout, type and alpha of the one given."""
     image = canonical.image
-    restored = canonical.scale * values + canonical.offset
+    restored = canonical.pixels(values)
     if image.dtype.kind == "b":
         restored = np.clip(np.rint(restored), 0, 1)
     elif image.dtype.kind == "f":

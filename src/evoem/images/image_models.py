@@ -93,20 +93,22 @@ def much_is_missing(canonical: Canonical) -> bool:
 def make_subspaces(settings: Settings, canonical: Canonical) -> LinearModel:
     """Subspaces of at most this rank."""
     if much_is_missing(canonical):
-        return SubspacesByFeature(settings["rank"], PRIOR_ROWS)
-    return SubspaceModel(settings["rank"])
+        return SubspacesByFeature(settings["rank"], PRIOR_ROWS, canonical.noise_floor)
+    return SubspaceModel(settings["rank"], canonical.noise_floor)
 
 
 def make_spike_slab(settings: Settings, canonical: Canonical) -> LinearModel:
     """Spike-and-slab coding; the slab is fixed where something is missing (subsec:inpainting)."""
     if canonical.observed_as_given is None:
-        return SpikeSlabModel()
-    return SpikeSlabModel(slab="fixed", learn_slab_means=False)
+        return SpikeSlabModel(least_noise_variance=canonical.noise_floor)
+    return SpikeSlabModel(
+        slab="fixed", learn_slab_means=False, least_noise_variance=canonical.noise_floor
+    )
 
 
 def make_binary(settings: Settings, canonical: Canonical) -> LinearModel:
     """Binary sparse coding."""
-    return BinarySparseCodingModel()
+    return BinarySparseCodingModel(least_noise_variance=canonical.noise_floor)
 
 
 def subspace_estimator(model: SubspaceModel, **options: Any) -> SubspaceCoding:

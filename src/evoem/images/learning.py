@@ -120,7 +120,7 @@ class Stage(NamedTuple):
             iteration=info.iteration,
             max_iter=self.max_iter,
             free_energy=info.free_energy,
-            noise_level=model.source.canonical.scale * model.noise_level,
+            noise_level=model.source.canonical.noise_unit * model.noise_level,
             active=float(model.params.activation_probs.sum()),
             states_replaced=info.states_replaced,
             patches_per_second=len(model.patches.data) / info.seconds,

@@ -16,6 +16,7 @@ PRESETS = ("fast", "balanced", "best", "paper")
 STARTS = ("coarse", "mean")
 MERGES = ("mean", "centre", "variance")
 SELECTS = ("heldout",)
+NOISES = ("auto", "gaussian", "poisson-gaussian", "correlated")
 LARGEST_SEED = 2**32 - 1
 MOST_NONLOCAL_PASSES = 3
 
@@ -49,6 +50,16 @@ class Options(TypedDict, total=False):
             'paper, or binary sparse coding. By default "es3c" for the preset "paper", else '
             '"subspaces".',
             choices=MODELS,
+        ),
+    ]
+    noise: Annotated[
+        Any,
+        Setting(
+            "What is known of the noise: auto tells from the image whether it grows with the "
+            "signal, whether neighbours or channels are correlated, and which values are outliers; "
+            "gaussian takes it to be white; poisson-gaussian and correlated look for nothing else "
+            "than that; or an evoem.Noise.",
+            "auto",
         ),
     ]
     preset: Annotated[

@@ -121,6 +121,8 @@ class PatchModel:
         if params is None:
             rng = np.random.default_rng(search.seed)
             params = self.model.initialize(data.X, data.observed, search.n_latents, rng)
+        least = max(float(params.noise_variance), self.model.least_noise_variance)
+        params = params._replace(noise_variance=np.array(least))
         if self.source.points is not None:
             field = spatial_prior.uniform(self.source.points, params.activation_probs)
             params = params._replace(field=field)

@@ -53,11 +53,12 @@ def whole_image(model: PatchModel, finish: Finish, merge: str, keep_observed: bo
     return merged._replace(mean=mean)
 
 
-def standard_deviations(
-    canonical: Canonical, std: NDArray[np.float64], keep_observed: bool
-) -> NDArray[Any]:
+def standard_deviations(canonical: Canonical, merged: Merged, keep_observed: bool) -> NDArray[Any]:
     """Those of an image in its own units and layout; none of what is kept."""
+    std = canonical.scale * merged.std
+    if canonical.transform is not None:
+        std = canonical.transform.deviations(std, canonical.pixels(merged.mean))
     if keep_observed:
         observed = canonical.observed_as_given
         std = np.where(True if observed is None else observed, 0.0, std)
-    return canonical_arrays.layout(canonical, canonical.scale * std)
+    return canonical_arrays.layout(canonical, std)

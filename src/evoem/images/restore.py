@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evoem import validation
-from evoem.images import canonical_arrays, stacks
+from evoem.images import canonical_arrays, noise_stage, stacks
 from evoem.images.budget import Clock
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.heldout_selection import Score, Selection, select_plan
 from evoem.images.image_models import IMAGE_MODELS, estimator_maker
 from evoem.images.learning import Fit, learn
+from evoem.images.noise_model import Noise
+from evoem.images.noise_stage import Prepared
 from evoem.images.options import Options, with_options
 from evoem.images.plan import Plan, plans_for
 from evoem.images.reconstruction import standard_deviations, whole_image
@@ -54,6 +56,9 @@ class Restoration:
         What the reader of the result should know.
     selection : tuple of Score
         What was chosen from, with `select`.
+    noise : Noise or None
+        What was found, or given, about the noise; None if it was taken to be white. Other noise is
+        made white and of unit variance before patches are cut: the estimator then knows these.
 
     Examples
     --------
@@ -81,6 +86,7 @@ class Restoration:
     ended: str
     notes: tuple[str, ...]
     selection: tuple[Score, ...] = ()
+    noise: Noise | None = None
     _make_estimator: Callable[[], Any] = NoneType
 
     @cached_property
@@ -152,29 +158,33 @@ def restore_canonical(
     clock = Clock(started, options["time_limit"])
     if canonical_arrays.is_constant(canonical):
         return constant(canonical, plans[0], clock)
+    prepared = noise_stage.prepare(canonical, options["noise"], keep_observed)
+    canonical = prepared.canonical
+    plans = plans_for(canonical, options, keep_observed)
     with interrupts.noted():
         chosen = Selection(plans[0], ())
         if options["select"] is not None:
             chosen = select_plan(canonical, plans, clock, options["callback"])
         fit = chosen.fit or learn(canonical, chosen.plan, clock, options["callback"])
-        return finished(fit, chosen, clock)
+        return finished(fit, chosen, clock, prepared)
 
 
-def finished(fit: Fit, chosen: Selection, clock: Clock) -> Restoration:
+def finished(fit: Fit, chosen: Selection, clock: Clock, prepared: Prepared) -> Restoration:
     """The image of a model that has learnt, and what is to be said of it."""
     plan, canonical = chosen.plan, fit.model.source.canonical
     merged = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed)
     return Restoration(
         image=canonical_arrays.write(canonical, merged.mean, plan.keep_observed),
-        std=standard_deviations(canonical, merged.std, plan.keep_observed),
-        noise_level=canonical.scale * fit.model.noise_level,
+        std=standard_deviations(canonical, merged, plan.keep_observed),
+        noise_level=canonical.noise_unit * fit.model.noise_level,
+        noise=prepared.noise,
         free_energies=np.array([info.free_energy for info in fit.model.infos]),
         offset=canonical.offset,
         scale=canonical.scale,
         settings=plan.used,
         seconds=clock.seconds,
         ended=fit.ended,
-        notes=(*chosen.notes(), *notes(fit, merged.near)),
+        notes=(*prepared.notes, *chosen.notes(), *notes(fit, merged.near)),
         selection=chosen.scores,
         _make_estimator=estimator_maker(
             IMAGE_MODELS[fit.kind], fit.model, plan.settings["max_iter"]

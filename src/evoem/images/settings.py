@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from evoem import validation
-from evoem.images import patches
+from evoem.images import noise_stage, patches
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.noise import share_of_noise
 from evoem.images.options import OPTIONS, known
@@ -56,6 +56,7 @@ def checked(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
             validation.real(name, value, setting.least or 0)
         elif setting.least is not None:
             validation.integer(name, value, setting.least, setting.most)
+    noise_stage.check(options["noise"])
     validation.restarts(options["restarts"], options["select"])
     validation.jobs(options["n_jobs"])
     validation.callback(options["callback"])

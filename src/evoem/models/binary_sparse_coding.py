@@ -246,7 +246,11 @@ class BinarySparseCodingModel(LinearModel):
         self, params: BinarySparseCodingParams, stats: LinearStats
     ) -> BinarySparseCodingParams:
         components, noise_variance = linear.update_dictionary(
-            stats, unpack(stats.second), params.components, float(params.noise_variance)
+            stats,
+            unpack(stats.second),
+            params.components,
+            float(params.noise_variance),
+            self.least_noise_variance,
         )
         pi = stats.activation.mean() / stats.n_rows  # app:mstep_equations: π
         return BinarySparseCodingParams(

@@ -95,10 +95,14 @@ def prepare_rows(
 
 
 def update_dictionary(
-    stats: LinearStats, second: NDArray[np.float64], W: NDArray[np.float64], old_variance: float
+    stats: LinearStats,
+    second: NDArray[np.float64],
+    W: NDArray[np.float64],
+    old_variance: float,
+    least_variance: float = 0.0,
 ) -> tuple[NDArray[np.float64], float]:
     """The W and σ² that maximise the bound, given the moments; `second` is Σ⟨c cᵀ⟩, of which the
-    lower triangle is used.
+    lower triangle is used. σ² stays above the least one.
 
     With missing values they maximise a lower bound of it that touches it at the old W (the missing
     y are latent), with σ² counted over observed entries; so the bound does not fall either way.
@@ -113,25 +117,30 @@ def update_dictionary(
         except LinAlgError:
             pull *= 100
     new = solve(matrix, stats.cross + pull * W)  # app:mstep_equations: W
-    return new, noise_left(stats, new, pull * (W - new), old_variance)
+    return new, noise_left(stats, new, pull * (W - new), old_variance, least_variance)
 
 
 def noise_left(
-    stats: LinearStats, new: NDArray[np.float64], pulled: NDArray[np.float64], old: float
+    stats: LinearStats,
+    new: NDArray[np.float64],
+    pulled: NDArray[np.float64],
+    old: float,
+    least: float = 0.0,
 ) -> float:
     """σ² that goes with a new W, for which Σ⟨c cᵀ⟩ W = Σ⟨c yᵀ⟩ + `pulled`."""
     # Σ⟨|y - W c|²⟩ = Σ⟨yᵀy⟩ - 2 Tr(W Σ⟨c yᵀ⟩) + Tr(Wᵀ Σ⟨c cᵀ⟩ W), with the system put in.
     residual = float(stats.data_square) - np.vdot(new, stats.cross) + np.vdot(pulled, new)
-    return noise_variance(stats, float(residual), old)
+    return noise_variance(stats, float(residual), old, least)
 
 
-def noise_variance(stats: LinearStats, residual: float, old: float) -> float:
-    """σ² from a sum of squared residuals, no nearer to zero than that is known to.
+def noise_variance(stats: LinearStats, residual: float, old: float, least: float = 0.0) -> float:
+    """σ² from a sum of squared residuals, no nearer to zero than that is known to, nor below the
+    `least` that is known from elsewhere.
 
     An old value below that floor is left there: rising to it, σ² might lower the bound.
     """
     n_observed = float(stats.n_observed)
-    floor = min(float(stats.floor) / n_observed, old)
+    floor = min(max(float(stats.floor) / n_observed, least), old)
     return max(residual / n_observed, floor, np.finfo(float).tiny)
 
 
@@ -188,6 +197,8 @@ class LinearModel(Model):
         Initial dictionary: the mean of the data plus noise, as in the paper, or random data points.
     updates : {"monotone", "printed"}
         M-steps that never lower the bound, or those of app:mstep_equations.
+    least_noise_variance : float
+        σ² stays above this, where it is known: else a dictionary that explains noise lowers it.
     """
 
     # Options that are one of several words.
@@ -196,9 +207,14 @@ class LinearModel(Model):
         "updates": ("monotone", "printed"),
     }
 
-    def __init__(self, init: str = "mean", updates: str = "monotone") -> None:
+    def __init__(
+        self, init: str = "mean", updates: str = "monotone", least_noise_variance: float = 0.0
+    ) -> None:
         self.init = validation.choice("init", init, self.choices["init"])
         self.updates = validation.choice("updates", updates, self.choices["updates"])
+        self.least_noise_variance = validation.real(
+            "least_noise_variance", least_noise_variance, 0.0
+        )
 
     @property
     def printed(self) -> bool:

@@ -116,8 +116,9 @@ class SpikeSlabModel(LinearModel):
         learn_slab_means: bool = True,
         init: str = "mean",
         updates: str = "monotone",
+        least_noise_variance: float = 0.0,
     ) -> None:
-        super().__init__(init, updates)
+        super().__init__(init, updates, least_noise_variance)
         self.slab = validation.choice("slab", slab, self.choices["slab"])
         self.learn_slab_means = learn_slab_means
 
@@ -254,7 +255,8 @@ class SpikeSlabModel(LinearModel):
         learnt = {"learn_means": self.learn_slab_means, "learn_covariance": self.slab != "fixed"}
 
         def dictionary() -> tuple[NDArray[np.float64], float]:
-            return linear.update_dictionary(sums, unpack(sums.second), params.components, old)
+            second, least = unpack(sums.second), self.least_noise_variance
+            return linear.update_dictionary(sums, second, params.components, old, least)
 
         if params.slab_covariance.ndim == 2 and not self.printed:
             means, find = update_full_slab(params, stats, cautious=cautious, **learnt)
@@ -265,7 +267,8 @@ class SpikeSlabModel(LinearModel):
         if self.printed:
             outer = symmetric(unpack(sums.outer))
             explained = float(np.vdot(outer @ components, components))
-            noise = linear.noise_variance(sums, float(sums.data_square) - explained, old)
+            left = float(sums.data_square) - explained
+            noise = linear.noise_variance(sums, left, old, self.least_noise_variance)
         pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # app:mstep_equations: π
         return SpikeSlabParams(components, pi, np.array(noise), means, covariance)
 

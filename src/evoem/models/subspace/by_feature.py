@@ -243,8 +243,10 @@ class SubspacesByFeature(SubspaceModel):
         `shrinkage_prior`. M-steps then raise the bound and the prior together.
     """
 
-    def __init__(self, rank: int = 2, prior_rows: float = 0.0) -> None:
-        super().__init__(rank)
+    def __init__(
+        self, rank: int = 2, prior_rows: float = 0.0, least_noise_variance: float = 0.0
+    ) -> None:
+        super().__init__(rank, least_noise_variance)
         self.prior_rows = prior_rows
 
     def empty_statistics(self, params: SubspaceParams) -> Any:
@@ -303,7 +305,8 @@ class SubspacesByFeature(SubspaceModel):
             new[own] = np.linalg.solve(system, target[..., None])[..., 0].T
             pulled[own] = pull * (W[own] - new[own])
         pulled += prior.cross - within_latents(groups, prior.second, new)
-        return new, linear.noise_left(sums, new, pulled, float(params.noise_variance))
+        old, least = float(params.noise_variance), self.least_noise_variance
+        return new, linear.noise_left(sums, new, pulled, old, least)
 
     def sums_of_squares(self, params: SubspaceParams, stats: Any) -> NDArray[np.float64]:
         return np.concatenate(

@@ -116,6 +116,8 @@ class SubspaceModel(LinearModel):
     ----------
     rank : int
         The most patterns a latent may have beside its mean.
+    least_noise_variance : float
+        See `LinearModel`.
 
     Examples
     --------
@@ -128,8 +130,8 @@ class SubspaceModel(LinearModel):
     (3, 4)
     """
 
-    def __init__(self, rank: int = 2) -> None:
-        super().__init__()
+    def __init__(self, rank: int = 2, least_noise_variance: float = 0.0) -> None:
+        super().__init__(least_noise_variance=least_noise_variance)
         self.rank = rank
 
     def from_clusters(
@@ -421,7 +423,11 @@ class SubspaceModel(LinearModel):
         """W and σ² that raise the bound."""
         second = kernels.spread(params.groups, stats.second)
         return linear.update_dictionary(
-            stats.linear, second, params.components, float(params.noise_variance)
+            stats.linear,
+            second,
+            params.components,
+            float(params.noise_variance),
+            self.least_noise_variance,
         )
 
     def sums_of_squares(self, params: SubspaceParams, stats: Any) -> NDArray[np.float64]:

@@ -1,0 +1,291 @@
+"""The noise of one picture, found in the picture alone.
+
+What is decided, and by which rule:
+
+- *Flat blocks* are the 8 × 8 ones whose power at low frequencies is what the noise explains; the
+  variance is measured at other frequencies of theirs (`noise_blocks`).
+- *Signal-dependent* is noise whose variance grows with the signal by more than `SIGNIFICANT`
+  standard errors and, over the signals that flat blocks have, by more than `LEAST_GROWTH` of its
+  middle (of correlated noise, which is harder to tell from texture, `LEAST_GROWTH_CORRELATED`);
+  otherwise the variance is one number. It takes half of the channels.
+- *Correlated* is noise whose nearest neighbours are correlated by more than `LEAST_CORRELATION` in
+  the flattest 16 × 16 blocks, unless even those are textured: then that cannot be told and a note
+  says so. Channels are correlated from `LEAST_BETWEEN_CHANNELS`.
+- *Clipped* are ends of the range where values pile up (`noise_clipping`).
+- *Outliers* stand out from all but one of their neighbours (`noise_outliers`).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.images import noise_correlation
+from evoem.images.noise_blocks import (
+    SIDE,
+    STEP,
+    Blocks,
+    Curve,
+    Line,
+    cut_blocks,
+    measure_curve,
+    split_frequencies,
+)
+from evoem.images.noise_clipping import Levels, clipping_levels, of_photons, rounding_step
+from evoem.images.noise_correlation import (
+    Flattest,
+    autocorrelations,
+    block_spectrum,
+    kernel,
+    measure_flattest,
+)
+from evoem.images.noise_model import Noise
+from evoem.images.noise_outliers import filled, find_outliers
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+SIGNIFICANT, LEAST_GROWTH, LEAST_GROWTH_CORRELATED = 4.0, 0.14, 0.3
+LEAST_CORRELATION, LEAST_BETWEEN_CHANNELS = 0.2, 0.15
+# Large blocks whose low frequencies have so many times the power, relative to high ones, that small
+# blocks have are textured, for noise is the same in both. Noise that is correlated further looks a
+# little like that, since the quietest small blocks are chosen: the second is per lag beyond three.
+TEXTURED, TEXTURED_PER_LAG = 1.28, 0.06
+LEAST_BLOCKS = 40
+LEAST_VARIANCE = 1e-9  # of a picture between 0 and 1
+# Noise of less than this many times the variance of rounding cannot be told from it.
+ABOVE_ROUNDING = 1.5
+MOST_CONSTANT = 0.3
+# Noise of a smaller deviation than this share of the contrast could as well be the picture.
+LEAST_OF_CONTRAST = 0.0015
+
+
+def estimate(values: Array, observed: Mask | None = None) -> tuple[Noise, Mask]:
+    """The noise of a picture (rows, columns, channels), and where its outliers are.
+
+    Values that are not `observed` are not looked at.
+    """
+    observed = np.ones(values.shape, bool) if observed is None else observed
+    values = np.where(observed, values, 0.0).astype(np.float64)
+    nowhere = np.zeros(values.shape, bool)
+    seen = values[observed]
+    if seen.size == 0 or seen.min() == seen.max():
+        return _untold("the picture has one value only"), nowhere
+    # In units of its own contrast, so that scale and offset of a picture change nothing else.
+    low, contrast = float(seen.min()), float(seen.max() - seen.min())
+    picture = _Picture(np.where(observed, (values - low) / contrast, 0.0), observed)
+    noise, outliers = _of_unit_picture(picture)
+    return noise.scaled(-low / contrast, 1 / contrast), outliers
+
+
+def _untold(reason: str) -> Noise:
+    return Noise(notes=(reason,), told=False)
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """Values between 0 and 1, which of them are known, and the levels they are clipped at."""
+
+    values: Array
+    known: Mask
+    levels: tuple[Levels, ...] = ()
+
+    def blocks(self, side: int, step: int) -> list[Blocks]:
+        """Blocks of each channel."""
+        found = []
+        for channel in range(self.values.shape[2]):
+            values = self.values[..., channel]
+            low, high = self.levels[channel] if self.levels else (None, None)
+            clipped = np.zeros(values.shape, bool)
+            clipped |= False if low is None else values <= low
+            clipped |= False if high is None else values >= high
+            found.append(cut_blocks(values, self.known[..., channel], clipped, side, step))
+        return found
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """A multiple of the variance that a line gives."""
+
+    line: Line
+    factor: float
+
+    def __call__(self, signal: Array) -> Array:
+        return self.factor * self.line(signal)
+
+
+def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
+    values, observed = picture.values, picture.known
+    outliers = np.zeros(values.shape, bool)
+    step = rounding_step(values[observed])
+    if step >= 1:
+        return _untold("the picture has two values only"), outliers
+    if min(values.shape[:2]) < noise_correlation.SIDE:
+        return _untold("the picture is too small"), outliers
+    least = max(step**2 / 120, LEAST_VARIANCE)
+    white = [np.ones((SIDE, SIDE))] * values.shape[2]
+    reason = _why_not(picture)
+    if reason:
+        return _untold(reason), outliers
+    curves = _curves(picture, white, least)
+    # The first variances are those of high frequencies: of correlated noise, a small part.
+    outliers = _outliers(picture, curves, [max(curve.ratio, 1.0) for curve in curves])
+    picture = _without(picture, outliers, curves, step)
+    if min(len(blocks.mean) for blocks in picture.blocks(SIDE, STEP)) < LEAST_BLOCKS:
+        return _untold("nearly all of the picture is clipped or of one value"), outliers
+    curves = _curves(picture, white, least)
+    flattest = _flattest(picture, curves)
+    if flattest is None:
+        correlations, between, note = None, None, "too few flat blocks to tell correlation"
+    elif flattest.smooth:
+        return _untold("what there is, is as smooth as the picture"), outliers
+    else:
+        correlations, between, note = _correlation(flattest, curves)
+    if correlations is not None:
+        spectra = [block_spectrum(correlation, SIDE) for correlation in correlations]
+        curves = _curves(picture, spectra, least)
+    outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves))
+    low, high = np.quantile(values[observed], (0.01, 0.99))
+    hardly_any = (LEAST_OF_CONTRAST * (high - low)) ** 2
+    noise = _law(curves, step, least, correlations is not None, hardly_any)
+    if not noise.told:
+        return noise, outliers
+    lows, highs = zip(*picture.levels, strict=True)
+    noise = replace(
+        noise,
+        correlation=None if correlations is None else kernel(correlations.mean(0)),
+        channel_correlation=between,
+        clipped=(
+            min((low for low in lows if low is not None), default=None),
+            max((high for high in highs if high is not None), default=None),
+        ),
+        outliers=float(outliers.sum() / observed.sum()),
+        notes=(*noise.notes, *((note,) if note else ())),
+    )
+    return noise, outliers
+
+
+def _why_not(picture: _Picture) -> str:
+    """A reason why there is no noise to be found; empty if there is none."""
+    sets = picture.blocks(SIDE, STEP)
+    known = [
+        np.lib.stride_tricks.sliding_window_view(picture.known[..., channel], (SIDE, SIDE))[
+            ::STEP, ::STEP
+        ].all((-1, -2))
+        for channel in range(len(sets))
+    ]
+    if min(whole.sum() for whole in known) < LEAST_BLOCKS:
+        return "the picture is too small, or too much of it is missing"
+    varying = min(len(blocks.mean) / whole.sum() for blocks, whole in zip(sets, known, strict=True))
+    if varying < 1 - MOST_CONSTANT or min(len(blocks.mean) for blocks in sets) < LEAST_BLOCKS:
+        return "much of the picture is of one value, without noise"
+    return ""
+
+
+def _curves(picture: _Picture, spectra: list[Array], least: float) -> list[Curve]:
+    levels = picture.levels or ((None, None),) * picture.values.shape[2]
+    return [
+        measure_curve(blocks, spectrum, least, of_channel)
+        for blocks, spectrum, of_channel in zip(
+            picture.blocks(SIDE, STEP), spectra, levels, strict=True
+        )
+    ]
+
+
+def _outliers(picture: _Picture, curves: list[Curve], factors: list[float]) -> Mask:
+    found = np.zeros(picture.values.shape, bool)
+    for channel, (curve, factor) in enumerate(zip(curves, factors, strict=True)):
+        found[..., channel] = find_outliers(
+            picture.values[..., channel],
+            picture.known[..., channel],
+            _Scaled(curve.line, factor),
+            curve.line.gain,
+        )
+    return found
+
+
+def _without(picture: _Picture, outliers: Mask, curves: list[Curve], step: float) -> _Picture:
+    """The picture with outliers filled in, and the levels that the rest is clipped at."""
+    values, known = picture.values.copy(), picture.known.copy()
+    levels = []
+    for channel, curve in enumerate(curves):
+        here, there = picture.values[..., channel], picture.known[..., channel]
+        values[..., channel], known[..., channel] = filled(here, there, outliers[..., channel])
+        deviation = float(np.sqrt(np.median(curve.variance)))
+        left = here[there & ~outliers[..., channel]]
+        levels.append(clipping_levels(left, deviation, step, curve.line.gain))
+    return _Picture(values, known, tuple(levels))
+
+
+def _flattest(picture: _Picture, curves: list[Curve]) -> Flattest | None:
+    """What the flattest large blocks show; None if there are too few."""
+    sets = picture.blocks(noise_correlation.SIDE, noise_correlation.STEP)
+    common = np.logical_and.reduce([blocks.usable for blocks in sets])
+    if common.sum() < noise_correlation.FLATTEST:
+        return None
+    variances = [curve.line(blocks.mean) for curve, blocks in zip(curves, sets, strict=True)]
+    return measure_flattest(sets, variances)
+
+
+def _correlation(flattest: Flattest, curves: list[Curve]) -> tuple[Array | None, Array | None, str]:
+    """Correlations at lags of each channel and between channels, None if independent; a note."""
+    correlations = autocorrelations(flattest.spectra)
+    typical = correlations.mean(0)
+    if max(abs(typical[1, 0]), abs(typical[0, 1])) < LEAST_CORRELATION:
+        return None, _unless_apart(flattest.between_high), ""
+    small = block_spectrum(typical, SIDE)
+    measured, choosing = split_frequencies(np.ones((SIDE, SIDE)))
+    expected = small[choosing].mean() / small[measured].mean()
+    seen = float(np.mean([curve.ratio for curve in curves]))
+    if expected > seen * (TEXTURED + TEXTURED_PER_LAG * (len(typical) - 4)):
+        return None, None, "texture everywhere: correlation could not be told"
+    return correlations, _unless_apart(flattest.between), ""
+
+
+def _unless_apart(between: Array) -> Array | None:
+    apart = np.abs(between - np.eye(len(between))).max() < LEAST_BETWEEN_CHANNELS
+    return None if apart else between
+
+
+def _law(
+    curves: list[Curve], step: float, least: float, correlated: bool, hardly_any: float
+) -> Noise:
+    """Gain, pedestal and read variance of each channel, by the rule of this module."""
+    least_growth = LEAST_GROWTH_CORRELATED if correlated else LEAST_GROWTH
+    grows = []
+    for curve in curves:
+        line, low, high = curve.line, curve.signal[0], curve.signal[-1]
+        middle = line.gain * (low + high) / 2 + line.intercept
+        growth = line.gain * (high - low) / max(middle, least)
+        grows.append(growth > least_growth and line.gain > SIGNIFICANT * line.gain_error)
+    # Channels are of one instrument: it takes half of them to call noise signal-dependent.
+    signal_dependent = 2 * sum(grows) >= len(grows)
+    gains, offsets, reads = [], [], []
+    for curve, growing in zip(curves, grows, strict=True):
+        line = curve.line
+        if signal_dependent and growing:
+            rounding = 0.0 if of_photons(step, line.gain) else step**2 / 12
+            gains.append(line.gain)
+            reads.append(rounding)
+            offsets.append((rounding - line.intercept) / line.gain)
+        else:
+            gains.append(0.0)
+            offsets.append(0.0)
+            reads.append(max(curve.level, 0.0))
+    bins = min(len(curve.signal) for curve in curves)
+    thinned = [np.linspace(0, len(curve.signal) - 1, bins).round().astype(int) for curve in curves]
+    signal = np.stack([curve.signal[at] for curve, at in zip(curves, thinned, strict=True)])
+    variance = np.stack([curve.variance[at] for curve, at in zip(curves, thinned, strict=True)])
+    if np.median(variance) < max(ABOVE_ROUNDING * step**2 / 12, 2 * least, hardly_any):
+        return _untold("there is hardly any, if any")
+
+    def one_or_each(numbers: list[float]) -> float | tuple[float, ...]:
+        return numbers[0] if len(numbers) == 1 else tuple(numbers)
+
+    return Noise(
+        gain=one_or_each(gains),
+        offset=one_or_each(offsets),
+        read_variance=one_or_each(reads),
+        curve_signal=signal,
+        curve_variance=variance,
+    )

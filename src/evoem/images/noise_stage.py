@@ -1,0 +1,94 @@
+"""What is done about the noise of an image before its patches are learnt from.
+
+White Gaussian noise needs nothing: its level is learnt with the dictionary. Other noise is told
+from the image (`noise_estimation`) or given, and the image is transformed so that it becomes white
+and of unit variance (`noise_transform`); values that are no measurements count as missing.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.images import canonical_arrays
+from evoem.images.canonical_arrays import Canonical
+from evoem.images.noise_estimation import estimate
+from evoem.images.noise_model import Noise
+from evoem.images.noise_outliers import filled
+from evoem.images.options import NOISES
+from evoem.validation import choice
+
+# Images of fewer rows or columns say too little about their noise.
+SMALLEST = 96
+# Share of outliers from which they are treated as missing: some are found by chance.
+WORTH_TREATING = 1e-3
+
+
+class Prepared(NamedTuple):
+    """An image whose noise suits the models, and what is known of it."""
+
+    canonical: Canonical
+    noise: Noise | None  # None if it was not looked for
+    notes: tuple[str, ...] = ()
+
+
+def check(wanted: str | Noise) -> None:
+    """Refuse what says nothing about noise."""
+    if not isinstance(wanted, Noise):
+        choice("noise", wanted, NOISES)
+
+
+def prepare(canonical: Canonical, wanted: str | Noise, keep_observed: bool) -> Prepared:
+    """The image with white noise, by noise that is given or told from the image.
+
+    With `keep_observed` values are without noise that matters, and nothing is done.
+    """
+    if wanted == "gaussian" or keep_observed or canonical_arrays.is_constant(canonical):
+        return Prepared(canonical, wanted if isinstance(wanted, Noise) else None)
+    outliers, notes = None, list[str]()
+    if isinstance(wanted, Noise):
+        noise = wanted
+    else:
+        if min(canonical.values.shape[:2]) < SMALLEST:
+            return Prepared(canonical, None)
+        pixels = canonical.pixels(canonical.values)
+        noise, outliers = estimate(pixels, canonical.observed)
+        if not noise.told:
+            return Prepared(canonical, noise)
+        noise = restricted(noise, wanted)
+        if outliers.mean() < WORTH_TREATING:
+            outliers = None
+    if canonical.observed is not None and noise.correlation is not None:
+        notes.append(
+            "The noise of neighbours is correlated, which is not taken into account where values "
+            "are missing."
+        )
+        noise = without_correlation(noise)
+    if outliers is not None:
+        notes.append(f"{np.count_nonzero(outliers)} outliers were treated as missing.")
+        canonical = without_outliers(canonical, outliers, noise)
+    if noise.kind == "gaussian":
+        return Prepared(canonical, noise, tuple(notes))
+    return Prepared(canonical_arrays.with_white_noise(canonical, noise), noise, tuple(notes))
+
+
+def restricted(noise: Noise, kind: str) -> Noise:
+    """Noise of the kind that is asked for."""
+    return without_correlation(noise) if kind == "poisson-gaussian" else noise
+
+
+def without_correlation(noise: Noise) -> Noise:
+    """The same with independent neighbours and channels."""
+    return noise.with_correlation(None, None)
+
+
+def without_outliers(canonical: Canonical, outliers: NDArray[np.bool_], noise: Noise) -> Canonical:
+    """Outliers are missing; where neighbours are correlated they are filled in, to be filtered."""
+    if noise.correlation is None:
+        return canonical_arrays.without(canonical, outliers)
+    values = canonical.values.astype(np.float64)
+    everywhere = np.ones(values.shape[:2], np.bool_)
+    for channel in range(values.shape[2]):
+        there = outliers[..., channel]
+        values[..., channel] = filled(values[..., channel], everywhere, there)[0]
+    return canonical._replace(values=values.astype(np.float32))
