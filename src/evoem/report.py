@@ -79,7 +79,9 @@ def summary(results: Sequence[Restoration], found: Scores) -> str:
     parts = [
         f"noise level {' to '.join(ends)}",
         *dict.fromkeys(
-            result.noise.describe() for result in results if result.noise and result.noise.told
+            result.noise.describe()
+            for result in results
+            if result.noise is not None and result.noise.told and result.noise.kind != "gaussian"
         ),
         f"{n_iterations} iteration{'' if n_iterations == 1 else 's'}",
         f"{sum(result.seconds for result in results):.1f} s",
