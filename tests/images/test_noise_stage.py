@@ -58,6 +58,14 @@ def test_outliers_are_treated_as_missing_and_counted():
     assert np.abs(found.image - CLEAN)[hot].mean() < 15
 
 
+def test_details_of_a_picture_without_noise_are_no_outliers():
+    dots = np.zeros(CLEAN.shape)
+    dots[::9, ::11] = 80.0
+    found = restore(CLEAN + dots + np.random.default_rng(3).normal(0, 0.5, CLEAN.shape), **SMALL)
+    assert found.notes == ()
+    assert np.abs(found.image - CLEAN - dots).max() < 20
+
+
 def test_observed_values_that_are_kept_need_no_noise():
     mask = np.zeros(CLEAN.shape, bool)
     mask[40:44, 30:50] = True

@@ -20,6 +20,12 @@ from evoem.validation import choice
 
 # Images of fewer rows or columns say too little about their noise.
 SMALLEST = 96
+# Noise of a smaller standard deviation than this share of the image's contrast is left to the
+# model: it may as well be what the image shows. Details are taken for outliers more easily.
+LEAST_NOISE = 0.004
+LEAST_NOISE_BESIDE_OUTLIERS = 0.012
+# Percentiles between which contrast is measured.
+CONTRAST = (1, 99)
 # Share of outliers from which they are treated as missing: some are found by chance.
 WORTH_TREATING = 1e-3
 
@@ -53,10 +59,11 @@ def prepare(canonical: Canonical, wanted: str | Noise, keep_observed: bool) -> P
             return Prepared(canonical, None)
         pixels = canonical.pixels(canonical.values)
         noise, outliers = estimate(pixels, canonical.observed)
-        if not noise.told:
+        share = share_of_contrast(noise, canonical)
+        if not noise.told or share < LEAST_NOISE:
             return Prepared(canonical, noise)
         noise = restricted(noise, wanted)
-        if outliers.mean() < WORTH_TREATING:
+        if outliers.mean() < WORTH_TREATING or share < LEAST_NOISE_BESIDE_OUTLIERS:
             outliers = None
     if canonical.observed is not None and noise.correlation is not None:
         notes.append(
@@ -70,6 +77,15 @@ def prepare(canonical: Canonical, wanted: str | Noise, keep_observed: bool) -> P
     if noise.kind == "gaussian":
         return Prepared(canonical, noise, tuple(notes))
     return Prepared(canonical_arrays.with_white_noise(canonical, noise), noise, tuple(notes))
+
+
+def share_of_contrast(noise: Noise, canonical: Canonical) -> float:
+    """Standard deviation of noise relative to the contrast of an image."""
+    pixels = canonical.pixels(canonical.values)
+    seen = pixels if canonical.observed is None else pixels[canonical.observed]
+    low, high = np.percentile(seen, CONTRAST)
+    deviation = float(np.sqrt(noise.variance(pixels).mean()))
+    return deviation / float(high - low) if high > low else np.inf
 
 
 def restricted(noise: Noise, kind: str) -> Noise:
