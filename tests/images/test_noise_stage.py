@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from evoem import Noise, denoise, restore
+from evoem.images import canonical_arrays, noise_stage
+from evoem.images.noise_estimation import estimate
 from evoem.images.quality import psnr
 
 y, x = np.mgrid[0:112, 0:120]
@@ -64,6 +66,16 @@ def test_details_of_a_picture_without_noise_are_no_outliers():
     found = restore(CLEAN + dots + np.random.default_rng(3).normal(0, 0.5, CLEAN.shape), **SMALL)
     assert found.notes == ()
     assert np.abs(found.image - CLEAN - dots).max() < 20
+
+
+def test_of_a_large_image_the_noise_is_that_of_its_middle(monkeypatch):
+    monkeypatch.setattr(noise_stage, "LARGEST", 100)
+    image = photons(12.0)
+    image[:4] = 1000.0  # beyond the middle
+    found, outliers = noise_stage.told(canonical_arrays.read(image, None, None, True))
+    expected, _ = estimate(image[6:106, 10:110, None])
+    assert found == expected
+    assert outliers is None
 
 
 def test_observed_values_that_are_kept_need_no_noise():

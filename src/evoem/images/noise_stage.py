@@ -20,6 +20,9 @@ from evoem.validation import choice
 
 # Images of fewer rows or columns say too little about their noise.
 SMALLEST = 96
+# Of images with more rows or columns the middle is looked at, and outliers are not looked for: it
+# would take long, and much memory.
+LARGEST = 1400
 # Noise of a smaller standard deviation than this share of the image's contrast is left to the
 # model: it may as well be what the image shows. Details are taken for outliers more easily.
 LEAST_NOISE = 0.004
@@ -57,13 +60,14 @@ def prepare(canonical: Canonical, wanted: str | Noise, keep_observed: bool) -> P
     else:
         if min(canonical.values.shape[:2]) < SMALLEST:
             return Prepared(canonical, None)
-        pixels = canonical.pixels(canonical.values)
-        noise, outliers = estimate(pixels, canonical.observed)
+        noise, outliers = told(canonical)
         share = share_of_contrast(noise, canonical)
         if not noise.told or share < LEAST_NOISE:
             return Prepared(canonical, noise)
         noise = restricted(noise, wanted)
-        if outliers.mean() < WORTH_TREATING or share < LEAST_NOISE_BESIDE_OUTLIERS:
+        if outliers is not None and (
+            outliers.mean() < WORTH_TREATING or share < LEAST_NOISE_BESIDE_OUTLIERS
+        ):
             outliers = None
     if canonical.observed is not None and noise.correlation is not None:
         notes.append(
@@ -77,6 +81,18 @@ def prepare(canonical: Canonical, wanted: str | Noise, keep_observed: bool) -> P
     if noise.kind == "gaussian":
         return Prepared(canonical, noise, tuple(notes))
     return Prepared(canonical_arrays.with_white_noise(canonical, noise), noise, tuple(notes))
+
+
+def told(canonical: Canonical) -> tuple[Noise, NDArray[np.bool_] | None]:
+    """Noise and outliers of an image, or the noise of the middle of a large one."""
+    shape = canonical.values.shape[:2]
+    if max(shape) <= LARGEST:
+        return estimate(canonical.pixels(canonical.values), canonical.observed)
+    starts = [max(0, (length - LARGEST) // 2) for length in shape]
+    middle = canonical_arrays.window(
+        canonical, (slice(starts[0], starts[0] + LARGEST), slice(starts[1], starts[1] + LARGEST))
+    )
+    return estimate(middle.pixels(middle.values), middle.observed)[0], None
 
 
 def share_of_contrast(noise: Noise, canonical: Canonical) -> float:
