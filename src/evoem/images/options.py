@@ -57,8 +57,8 @@ class Options(TypedDict, total=False):
         Setting(
             "What is known of the noise: auto tells from the image whether it grows with the "
             "signal, whether neighbours or channels are correlated, and which values are outliers; "
-            "gaussian takes it to be white; poisson-gaussian and correlated look for nothing else "
-            "than that; or an evoem.Noise.",
+            "gaussian takes it to be white; poisson-gaussian takes neighbours to be independent; "
+            "correlated is found as by auto; or an evoem.Noise.",
             "auto",
         ),
     ]
