@@ -9,6 +9,7 @@ from problems import MODELS, data_of, make_problem, seen
 
 from evoem import LogJointError, em, states
 from evoem.em import Evolution
+from evoem.incremental import parts_of
 
 OPERATORS = [
     Evolution(3, 2, 2, parents, mutation, crossover)
@@ -259,7 +260,7 @@ def test_parts_without_rows_are_passed_over(name):
 
 @pytest.mark.parametrize(("n_rows", "n_parts"), [(10, 3), (9, 7), (3, 8), (64, 8), (1, 1)])
 def test_parts_are_consecutive_and_of_equal_size(n_rows, n_parts):
-    found = em.parts_of(n_rows, n_parts)
+    found = parts_of(n_rows, n_parts)
     assert len(found) == n_parts
     assert [row for part in found for row in range(n_rows)[part]] == list(range(n_rows))
     sizes = [part.stop - part.start for part in found if part.stop > part.start]

@@ -1,0 +1,62 @@
+"""Which of the parameters that a model offers in an M-step are taken."""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem import posterior
+from evoem.data import Data, map_chunks
+from evoem.em_state import EMState
+from evoem.errors import LogJointError
+from evoem.models.base import Model
+
+
+def choose(
+    candidates: Generator[Any, None, Any],
+    model: Model,
+    data: Data,
+    state: EMState,
+    bound: float | None,
+    n_jobs: int,
+) -> tuple[Any, bool, int]:
+    """The first candidate whose bound is not below the given one, else what the generator returns.
+
+    Without a bound it is the first. Log-joints of the state become those of the last candidate
+    compared.
+
+    Returns
+    -------
+    params
+    risen : bool
+        Whether the log-joints are those of the parameters taken.
+    evaluated : int
+        Log-joints computed.
+    """
+    evaluated = 0
+    try:
+        params = next(candidates)
+        while bound is not None:
+            evaluated += state.log_joints.size
+            try:
+                risen = _evaluate(model, data, state, params, n_jobs) >= bound
+            except LogJointError as error:  # the model may know what to do about it
+                params = candidates.throw(error)
+                continue
+            if risen:
+                return params, True, evaluated
+            params = next(candidates)
+    except StopIteration as last:
+        params = last.value
+    return params, False, evaluated
+
+
+def _evaluate(model: Model, data: Data, state: EMState, params: Any, n_jobs: int) -> float:
+    """Log-joints of the states as they are, in place, and the bound of all rows."""
+
+    def bound(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> float:
+        state.log_joints[chunk] = log_joints
+        return float(posterior.weigh(log_joints)[1].sum())
+
+    return sum(map_chunks(bound, model, data, params, state.states, n_jobs))
