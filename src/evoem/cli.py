@@ -44,12 +44,14 @@ WRITTEN = {
     "n_latents": list[int] | None,
     "memory": str | None,
     "noise": str,
+    "noise_variance": str | None,
 }
 HINTS = {
     "patch_size": " May be given repeatedly.",
     "n_latents": " May be given repeatedly.",
     "memory": " Such as 500M or 4G.",
     "noise": " Here the JSON file of one.",
+    "noise_variance": " A TIFF or NPY file of the picture's size.",
 }
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -227,7 +229,8 @@ def noise(
         picture = files.read(input)
         axis = -1 if picture.colour else None
         pixels = picture.pixels if picture.stack else picture.pixels[None]
-        first = next(iter(Stack(pixels, [None] * len(pixels), axis, alpha=False).slices()))
+        nothing = [None] * len(pixels)
+        first = next(iter(Stack(pixels, nothing, axis, False, nothing).slices()))
         found, _ = noise_estimation.estimate(first.pixels(first.values), first.observed)
         if json is not None:
             text = found.to_json() + "\n"
@@ -283,7 +286,9 @@ def run(command: str, job: Job, mask: Path | None, keep_observed: bool) -> None:
     check_outputs(job, picture)
     axis = -1 if picture.colour else None
     pixels = picture.pixels if picture.stack else picture.pixels[None]
-    slices = list(Stack(pixels, read_masks(mask, picture), axis, alpha=False).slices())
+    variances = read_variances(job.options["noise_variance"], picture)
+    stack = Stack(pixels, read_masks(mask, picture), axis, alpha=False, noise_variances=variances)
+    slices = list(stack.slices())
     if keep_observed and all(one.observed is None for one in slices):
         raise ValueError("mask must mark missing pixels unless the picture has NaN; got neither.")
     reference = None if job.reference is None else read_reference(job.reference, picture)
@@ -368,7 +373,7 @@ def check_outputs(job: Job, picture: "Picture") -> None:
 def read_masks(path: Path | None, picture: "Picture") -> list["Array | None"]:
     """What is missing of each slice, besides NaN."""
     from evoem.images import files
-    from evoem.images.stacks import slice_masks
+    from evoem.images.stacks import of_slices
 
     shape = picture.pixels.shape
     if path is None:
@@ -377,7 +382,18 @@ def read_masks(path: Path | None, picture: "Picture") -> list["Array | None"]:
         return [files.read_mask(path, shape)]
     mask = files.read(path)
     shape = shape[: mask.pixels.ndim] if mask.stack else shape[1:]
-    return slice_masks(files.read_mask(path, shape), picture.pixels, -1 if picture.colour else None)
+    return of_slices(files.read_mask(path, shape), picture.pixels, -1 if picture.colour else None)
+
+
+def read_variances(path: str | None, picture: "Picture") -> list["Array | None"]:
+    """The variances of the noise of each slice, if they are given."""
+    from evoem.images import files
+    from evoem.images.stacks import of_slices
+
+    given = None if path is None else files.read(Path(path)).pixels
+    if not picture.stack:
+        return [given]
+    return of_slices(given, picture.pixels, -1 if picture.colour else None)
 
 
 def read_reference(path: Path, picture: "Picture") -> "Picture":

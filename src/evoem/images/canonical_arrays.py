@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evoem import validation
+from evoem.images import noise_map
+from evoem.images.noise_map import VarianceMap
 from evoem.images.noise_model import Noise
 from evoem.images.noise_transform import NoiseTransform
 
@@ -35,7 +37,9 @@ class Canonical(NamedTuple):
     channel_axis: int | None
     alpha: NDArray[Any] | None  # (rows, columns)
     # What made the noise white and of unit variance before offset and scale, if anything did.
-    transform: NoiseTransform | None = None
+    transform: NoiseTransform | VarianceMap | None = None
+    # Of the noise of each value, in the image's units, if that is given.
+    noise_variance: NDArray[np.float64] | None = None
 
     @property
     def noise_floor(self) -> float:
@@ -56,9 +60,13 @@ class Canonical(NamedTuple):
 
 
 def read(
-    image: ArrayLike, mask: ArrayLike | None, channel_axis: int | None, alpha: bool
+    image: ArrayLike,
+    mask: ArrayLike | None,
+    channel_axis: int | None,
+    alpha: bool,
+    noise_variance: ArrayLike | None = None,
 ) -> Canonical:
-    """Check an image and its mask of missing values, True where something is missing."""
+    """Check an image, its mask of missing values, True where something is, and its variances."""
     given = np.asarray(image)
     channels_last = _channels_last(given, channel_axis)
     kept_alpha = None
@@ -69,6 +77,11 @@ def read(
     for holes in (mask, np.ma.getmask(image)):
         if holes is not None and holes is not np.ma.nomask:
             missing |= _missing(np.asarray(holes), given, channel_axis, values.shape)
+    variance = None
+    if noise_variance is not None:
+        variance = _variance(np.asarray(noise_variance), given, channel_axis, values.shape)
+        variance, unknown = noise_map.checked(variance, values.shape)
+        missing |= unknown
     if missing.all():
         what = "image" if mask is None else "mask"
         raise ValueError(f"{what} must leave something to learn from; got all missing.")
@@ -87,6 +100,7 @@ def read(
         given,
         channel_axis,
         kept_alpha,
+        noise_variance=variance,
     )
 
 
@@ -129,7 +143,18 @@ def without(canonical: Canonical, held_out: NDArray[np.bool_]) -> Canonical:
 def with_white_noise(canonical: Canonical, noise: Noise) -> Canonical:
     """The same image, transformed so that this noise is white and of unit variance."""
     pixels = canonical.pixels(canonical.values)
-    transform = NoiseTransform(noise, pixels)
+    return _transformed(canonical, pixels, NoiseTransform(noise, pixels))
+
+
+def with_unit_noise(canonical: Canonical, variance: NDArray[np.float64]) -> Canonical:
+    """The same image, transformed so that noise of these variances is of unit variance."""
+    pixels = canonical.pixels(canonical.values)
+    return _transformed(canonical, pixels, VarianceMap(variance, pixels, canonical.observed))
+
+
+def _transformed(
+    canonical: Canonical, pixels: NDArray[np.float64], transform: NoiseTransform | VarianceMap
+) -> Canonical:
     seen = True if canonical.observed is None else canonical.observed
     values = np.where(seen, transform.forward(pixels), 0.0).astype(np.float32)
     return canonical._replace(values=values, offset=0.0, scale=1.0, transform=transform)
@@ -177,13 +202,34 @@ def _missing(
     """A mask per pixel, or per value, in the shape of the canonical image."""
     if mask.dtype.kind not in "bui":
         raise ValueError(f"mask must be boolean or of integers; got {mask.dtype}.")
-    flags = mask.astype(np.bool_)
-    if mask.shape == shape[:2]:
-        return np.broadcast_to(flags[..., None], shape)
-    if channel_axis is not None and mask.shape == image.shape:
-        return np.moveaxis(flags, channel_axis, -1)[..., : shape[2]]
+    return _per_value("mask", mask.astype(np.bool_), image, channel_axis, shape)
+
+
+def _variance(
+    variance: NDArray[Any],
+    image: NDArray[Any],
+    channel_axis: int | None,
+    shape: tuple[int, ...],
+) -> NDArray[Any]:
+    if variance.dtype.kind not in "uif":
+        raise ValueError(f"noise_variance must hold real numbers; got {variance.dtype}.")
+    return _per_value("noise_variance", variance, image, channel_axis, shape)
+
+
+def _per_value(
+    name: str,
+    given: NDArray[Any],
+    image: NDArray[Any],
+    channel_axis: int | None,
+    shape: tuple[int, ...],
+) -> NDArray[Any]:
+    """What is given per pixel, or per value, in the shape of the canonical image."""
+    if given.shape == shape[:2]:
+        return np.broadcast_to(given[..., None], shape)
+    if channel_axis is not None and given.shape == image.shape:
+        return np.moveaxis(given, channel_axis, -1)[..., : shape[2]]
     rule = f"{shape[:2]}" + (f" or {image.shape}" if channel_axis is not None else "")
-    raise ValueError(f"mask must have the shape {rule} of the image; got {mask.shape}.")
+    raise ValueError(f"{name} must have the shape {rule} of the image; got {given.shape}.")
 
 
 def write(canonical: Canonical, values: NDArray[np.float64], keep_observed: bool) -> NDArray[Any]:

@@ -52,8 +52,16 @@ def prepare(canonical: Canonical, wanted: str | Noise, keep_observed: bool) -> P
 
     With `keep_observed` values are without noise that matters, and nothing is done.
     """
+    variance = canonical.noise_variance
+    if variance is not None and wanted != "auto":
+        raise ValueError(f"noise must be 'auto' beside noise_variance; got {wanted!r}.")
     if wanted == "gaussian" or keep_observed or canonical_arrays.is_constant(canonical):
         return Prepared(canonical, wanted if isinstance(wanted, Noise) else None)
+    if variance is not None:
+        seen = True if canonical.observed is None else canonical.observed
+        typical = float(np.mean(variance, where=seen))
+        given = Noise(read_variance=typical, notes=("its variance was given for each value",))
+        return Prepared(canonical_arrays.with_unit_noise(canonical, variance), given)
     outliers, notes = None, list[str]()
     if isinstance(wanted, Noise):
         noise = wanted

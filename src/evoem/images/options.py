@@ -62,6 +62,13 @@ class Options(TypedDict, total=False):
             "auto",
         ),
     ]
+    noise_variance: Annotated[
+        Any,
+        Setting(
+            "The variance of the noise of each pixel, or of each value of a channel, where it is "
+            "known; infinite or NaN where there is no measurement. Noise is not looked for then."
+        ),
+    ]
     preset: Annotated[
         str,
         Setting(

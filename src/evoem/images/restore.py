@@ -145,7 +145,9 @@ def restore(
     """
     started = time.perf_counter()
     chosen = checked("restore", options)
-    canonical = canonical_arrays.read(image, mask, chosen["channel_axis"], chosen["alpha"])
+    canonical = canonical_arrays.read(
+        image, mask, chosen["channel_axis"], chosen["alpha"], chosen["noise_variance"]
+    )
     return restore_canonical(canonical, keep_observed, chosen, started)
 
 
@@ -300,12 +302,12 @@ def _each_slice(
     image: ArrayLike, mask: ArrayLike | None, keep_observed: bool, options: dict[str, Any]
 ) -> NDArray[Any]:
     pixels = image if isinstance(image, np.ma.MaskedArray) else np.asarray(image)
-    axis, alpha = options["channel_axis"], options["alpha"]
+    axis, alpha, variance = (options[name] for name in ("channel_axis", "alpha", "noise_variance"))
     started = time.perf_counter()
     if not stacks.is_stack(pixels, axis):
-        canonical = canonical_arrays.read(pixels, mask, axis, alpha)
+        canonical = canonical_arrays.read(pixels, mask, axis, alpha, variance)
         return restore_canonical(canonical, keep_observed, options, started).image
-    stack = stacks.stack_of(pixels, mask, axis, alpha)
+    stack = stacks.stack_of(pixels, mask, axis, alpha, variance)
     shares, restored = stacks.TimeShares(options["time_limit"], len(pixels)), []
     with interrupts.noted() as noted:
         for canonical in stack.slices():

@@ -1,7 +1,7 @@
 """Stacks of images: their slices, the masks of these, and shares of a time limit."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +16,15 @@ class Stack(NamedTuple):
     """Images along the first axis, each with channels along an axis of its own, if at all."""
 
     pixels: NDArray[Any]
-    masks: list[NDArray[Any] | None]
+    masks: Sequence[NDArray[Any] | None]
     channel_axis: int | None
     alpha: bool
+    noise_variances: Sequence[NDArray[Any] | None]
 
     def slices(self) -> Iterator[Canonical]:
         """The images, checked."""
-        for one, mask in zip(self.pixels, self.masks, strict=True):
-            yield canonical_arrays.read(one, mask, self.channel_axis, self.alpha)
+        for one, mask, variance in zip(self.pixels, self.masks, self.noise_variances, strict=True):
+            yield canonical_arrays.read(one, mask, self.channel_axis, self.alpha, variance)
 
 
 def is_stack(pixels: NDArray[Any], channel_axis: int | None) -> bool:
@@ -32,7 +33,11 @@ def is_stack(pixels: NDArray[Any], channel_axis: int | None) -> bool:
 
 
 def stack_of(
-    pixels: NDArray[Any], mask: ArrayLike | None, channel_axis: int | None, alpha: bool
+    pixels: NDArray[Any],
+    mask: ArrayLike | None,
+    channel_axis: int | None,
+    alpha: bool,
+    noise_variance: ArrayLike | None = None,
 ) -> Stack:
     """A stack, checked; of it `channel_axis` is one of all its axes."""
     if channel_axis is None and pixels.shape[-1] in (3, 4):
@@ -48,19 +53,20 @@ def stack_of(
         if channel_axis == 0:
             raise ValueError("channel_axis of a stack must not be its first axis; got 0.")
         of_slice = channel_axis - 1 if channel_axis > 0 else channel_axis
-    return Stack(pixels, slice_masks(mask, pixels, channel_axis), of_slice, alpha)
+    masks, variances = (of_slices(each, pixels, channel_axis) for each in (mask, noise_variance))
+    return Stack(pixels, masks, of_slice, alpha, variances)
 
 
-def slice_masks(
-    mask: ArrayLike | None, pixels: NDArray[Any], channel_axis: int | None
+def of_slices(
+    given: ArrayLike | None, pixels: NDArray[Any], channel_axis: int | None
 ) -> list[NDArray[Any] | None]:
-    """The mask of each slice of a stack: one for all, or each its own."""
-    if mask is None:
+    """The mask, or the variances, of each slice of a stack: one for all, or each its own."""
+    if given is None:
         return [None] * len(pixels)
-    mask = np.asarray(mask)
+    given = np.asarray(given)
     shape = pixels.shape
     per_pixel = shape if channel_axis is None else tuple(np.delete(shape, channel_axis))
-    return list(mask) if mask.shape in (shape, per_pixel) else [mask] * len(pixels)
+    return list(given) if given.shape in (shape, per_pixel) else [given] * len(pixels)
 
 
 class TimeShares:
