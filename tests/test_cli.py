@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import evoem
 from evoem import cli, progress
-from evoem.images import canonical_arrays
+from evoem.images import canonical_arrays, nonlocal_bayes
 from evoem.images.learning import Progress
 from evoem.images.options import OPTIONS
 from evoem.images.patch_model import PatchModel, PatchSource
@@ -282,7 +282,7 @@ def test_a_terminal_has_a_live_line(capfd, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     state = Progress(3, 9, -1.5, 25.0, 4.0, 17, 1000.0, 6.0, 12.0, None, "learning", None)
-    with progress.shown(4, quiet=False) as show:
+    with progress.Screen(4, quiet=False).shown() as show:
         show(1, state)
     assert "slice 2/4, iteration 3/9, 0:00:48 left, noise 25, bound -1.50" in capfd.readouterr().err
 
@@ -537,16 +537,71 @@ def test_numbers_without_end_are_refused_before_the_work(picture, tmp_path, opti
     assert not (tmp_path / "o.png").exists()
 
 
-def test_a_second_interrupt_writes_nothing(tmp_path, picture, interrupt, monkeypatch):
+def interrupt_in_nonlocal_step(monkeypatch, times):
+    """So many interrupts, each in a part of the nonlocal step of its own."""
+    estimate, refine, left = nonlocal_bayes._estimate_rows, nonlocal_bayes.refine, 0
+
+    def begun(*arguments, **options):  # the forecast estimates some rows before
+        nonlocal left
+        left = times
+        return refine(*arguments, **options)
+
+    def stopping(*arguments):
+        nonlocal left
+        if left:
+            left -= 1
+            signal.raise_signal(signal.SIGINT)
+        estimate(*arguments)
+
+    monkeypatch.setattr(nonlocal_bayes, "refine", begun)
+    monkeypatch.setattr(nonlocal_bayes, "_estimate_rows", stopping)
+
+
+def test_an_interrupt_while_merging_waits_for_the_result(tmp_path, picture, monkeypatch):
+    interrupt_in_nonlocal_step(monkeypatch, 1)
+    result = invoke("denoise", picture, "-o", tmp_path / "out.png", *TINY)
+    assert result.exit_code == 0, result.output
+    expected = restore(noisy(), preset="fast", start="mean", max_iter=2)
+    assert (np.array(Image.open(tmp_path / "out.png")) == expected.image).all()
+
+
+def test_a_second_interrupt_while_merging_leaves_out_the_nonlocal_step(
+    tmp_path, picture, monkeypatch
+):
+    interrupt_in_nonlocal_step(monkeypatch, 2)
+    result = invoke("denoise", picture, "-o", tmp_path / "out.png", *TINY)
+    assert result.exit_code == 130
+    assert "The nonlocal step was left out" in result.stdout
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
+        "Interrupted",
+        "Interrupted again",
+    ]
+    monkeypatch.undo()
+    plain = restore(noisy(), preset="fast", start="mean", max_iter=2, nonlocal_passes=0)
+    assert (np.array(Image.open(tmp_path / "out.png")) == plain.image).all()
+
+
+def test_a_third_interrupt_writes_nothing(tmp_path, picture, interrupt, monkeypatch):
     interrupt(2)
     target = tmp_path / "out.png"
-    monkeypatch.setattr(
-        "evoem.images.restore.whole_image", lambda *arguments: signal.raise_signal(signal.SIGINT)
-    )
+
+    def twice(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("evoem.images.restore.whole_image", twice)
     result = invoke("denoise", picture, "-o", target, *TINY, "--max-iter", 9)
     assert result.exit_code == 130
-    assert result.output == "evoem: interrupted before everything was written.\n"
+    assert result.stderr.endswith("evoem: interrupted before everything was written.\n")
     assert not target.exists()
+
+
+def test_the_first_interrupt_is_acknowledged_with_what_is_done_and_how_long(
+    tmp_path, picture, interrupt
+):
+    interrupt(2)
+    result = invoke("denoise", picture, "-o", tmp_path / "out.png", *TINY, "--max-iter", 9)
+    assert "Interrupted: finishing the picture from what was learnt, in at most" in result.stderr
 
 
 def test_an_interrupt_before_anything_is_learnt_writes_nothing(tmp_path, picture, monkeypatch):
@@ -611,17 +666,40 @@ def test_the_program_fails_without_a_traceback(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_the_program_can_be_interrupted(tmp_path, picture):
+@pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_program_can_be_interrupted(tmp_path, picture, kind, code):
     target = tmp_path / "out.png"
-    code = "from evoem import cli, progress; progress.SECONDS_BETWEEN_LINES = 0; cli.app()"
+    program = "from evoem import cli, progress; progress.SECONDS_BETWEEN_LINES = 0; cli.app()"
     arguments = "denoise", picture, "-o", target, *TINY, "--max-iter", 10**6, "--time-limit", 60
-    command = [sys.executable, "-c", code, *map(str, arguments)]
+    command = [sys.executable, "-c", program, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as run:
         assert run.stderr.readline().startswith("iteration 1/1000000, ")
-        run.send_signal(signal.SIGINT)
+        run.send_signal(kind)
         out, err = run.communicate(timeout=120)
-    assert run.returncode == 130
+    assert run.returncode == code
     assert "Traceback" not in err
     assert "Interrupted: " in out
+    assert "Interrupted: " in err
     assert np.array(Image.open(target)).shape == SIZE
+    assert not list(tmp_path.glob(".evoem-*"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+@pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("moment", ["import typer", "import numpy"])
+def test_the_program_can_be_interrupted_while_it_is_imported(tmp_path, picture, kind, code, moment):
+    # The signal comes when the package is looked for.
+    program = f"""
+import os, sys
+class Sender:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{moment.split()[1]}":
+            os.kill(os.getpid(), {int(kind)})
+sys.meta_path.insert(0, Sender())
+from evoem.__main__ import main
+main()
+"""
+    result = run_program("-c", program, "denoise", picture, "-o", tmp_path / "out.png")
+    assert result.returncode == code
+    assert result.stderr == "evoem: interrupted before everything was written.\n"

@@ -1,5 +1,14 @@
-"""The command line as `python -m evoem`."""
+"""The command line as a program: `evoem` and `python -m evoem`."""
 
-from evoem.cli import app
+from evoem.runtime import interrupts
 
-app(prog_name="evoem")
+
+def main() -> None:
+    """Run the command line."""
+    with interrupts.leaving():
+        from evoem.cli import app
+    app(prog_name="evoem")
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,7 @@ from typer import Argument, Option
 
 import evoem
 from evoem.images.options import NOISES, OPTIONS
+from evoem.runtime import interrupts
 from evoem.runtime.atomic_files import check_place, write_whole
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from evoem.report import Scores
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-EXIT_INTERRUPTED = 130
 DEMO_SIDE = 256
 DEMO_NOISE = 25.0
 
@@ -258,17 +258,23 @@ def plot_noise(found: "Noise", file: IO[bytes], suffix: str) -> None:
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """Say what went wrong in one sentence, and leave with the exit code for it."""
-    try:
-        yield
-    except ValueError as error:
-        typer.echo(f"evoem: {error}", err=True)
-        raise typer.Exit(1) from error
-    except MemoryError as error:
-        typer.echo("evoem: memory ran out; give --memory less, for example 1G.", err=True)
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt as error:
-        typer.echo("evoem: interrupted before everything was written.", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED) from error
+    with interrupts.leaving():
+        import evoem.images.restore  # noqa: F401
+    with interrupts.terminable() as termination:
+        try:
+            yield
+        except ValueError as error:
+            typer.echo(f"evoem: {error}", err=True)
+            raise typer.Exit(1) from error
+        except MemoryError as error:
+            typer.echo("evoem: memory ran out; give --memory less, for example 1G.", err=True)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as error:
+            typer.echo(interrupts.SENTENCE, err=True)
+            raise typer.Exit(interrupts.EXIT_INTERRUPTED) from error
+        finally:
+            if termination.came:
+                raise typer.Exit(interrupts.EXIT_TERMINATED)
 
 
 def run(command: str, job: Job, mask: Path | None, keep_observed: bool) -> None:
@@ -438,4 +444,4 @@ def finish(
         for note in report.notes(results, n_slices):
             typer.echo(note)
     if report.was_interrupted(results, n_slices):
-        raise typer.Exit(EXIT_INTERRUPTED)
+        raise typer.Exit(interrupts.EXIT_INTERRUPTED)

@@ -1,9 +1,10 @@
 """Restore slice after slice, and show on the screen how far it is."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -18,8 +19,6 @@ from evoem.images.restore import Restoration, restore_canonical
 from evoem.images.stacks import TimeShares
 from evoem.runtime import interrupts
 
-Show = Callable[[int, Progress], None]
-
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -33,7 +32,8 @@ def restore_slices(
     """
     shares = TimeShares(options["time_limit"], len(slices))
     results: list[Restoration] = []
-    with interrupts.noted() as noted, shown(len(slices), quiet) as show:
+    screen = Screen(len(slices), quiet)
+    with screen.shown() as show, interrupts.noted(screen.acknowledge) as noted:
         try:
             for number, one in enumerate(slices):
                 callback = None if show is None else partial(show, number)
@@ -42,7 +42,7 @@ def restore_slices(
                 if result.ended == "interrupted" and not len(result.free_energies):
                     raise KeyboardInterrupt  # nothing was learnt
                 results.append(result)
-                if result.ended == "interrupted" or noted.waiting:
+                if result.ended == "interrupted" or noted.number:
                     break
         except KeyboardInterrupt:
             if not results or noted.number > 1:
@@ -50,31 +50,63 @@ def restore_slices(
     return results
 
 
-@contextmanager
-def shown(n_slices: int, quiet: bool) -> Iterator[Show | None]:
-    """Show progress on standard error: a live line on a terminal, else a line now and then."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        console = Console(stderr=True)
-        with Live(Text("starting"), console=console, auto_refresh=False, transient=True) as live:
+class Screen:
+    """Progress on standard error: a live line on a terminal, else a line now and then."""
 
-            def refresh(number: int, progress: Progress) -> None:
-                text = Text(line(progress, number, n_slices), no_wrap=True, overflow="ellipsis")
-                live.update(text, refresh=True)
+    def __init__(self, n_slices: int, quiet: bool) -> None:
+        self._n_slices = n_slices
+        self._quiet = quiet
+        self._last: Progress | None = None
 
-            yield refresh
-    else:
-        last = time.monotonic()
+    @contextmanager
+    def shown(self) -> Iterator[Callable[[int, Progress], None] | None]:
+        """Where progress is to be told, unless nobody wants to know."""
+        if self._quiet:
+            yield None
+        elif sys.stderr.isatty():
+            console = Console(stderr=True)
+            options: dict[str, Any] = {"auto_refresh": False, "transient": True}
+            with Live(Text("starting"), console=console, **options) as live:
 
-        def write(number: int, progress: Progress) -> None:
-            nonlocal last
-            if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-                last = time.monotonic()
-                sys.stderr.write(line(progress, number, n_slices) + "\n")
-                sys.stderr.flush()
+                def refresh(number: int, progress: Progress) -> None:
+                    self._last = progress
+                    told = line(progress, number, self._n_slices)
+                    live.update(Text(told, no_wrap=True, overflow="ellipsis"), refresh=True)
 
-        yield write
+                yield refresh
+        else:
+            last = time.monotonic()
+
+            def write(number: int, progress: Progress) -> None:
+                nonlocal last
+                self._last = progress
+                if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+                    last = time.monotonic()
+                    sys.stderr.write(line(progress, number, self._n_slices) + "\n")
+                    sys.stderr.flush()
+
+            yield write
+
+    def acknowledge(self, number: int) -> None:
+        """Say that an interrupt came, and what is still done."""
+        if self._quiet:
+            return
+        with suppress(RuntimeError):  # the signal came while this very stream was written to
+            sys.stderr.write(stopping(number, self._last) + "\n")
+            sys.stderr.flush()
+
+
+def stopping(number: int, last: Progress | None) -> str:
+    """What is still done after an interrupt, given what was told last."""
+    if number > 1:
+        return "Interrupted again: leaving out the nonlocal step; once more writes nothing."
+    if last is None:
+        return "Interrupted: ending as soon as nothing is half done; once more ends at once."
+    at_most = timedelta(seconds=math.ceil(last.seconds_to_stop))
+    return (
+        f"Interrupted: finishing the picture from what was learnt, in at most about {at_most}; "
+        "once more while patches are merged leaves out the nonlocal step."
+    )
 
 
 def line(progress: Progress, number: int, n_slices: int) -> str:

@@ -37,6 +37,39 @@ def test_the_second_interrupt_does_not_wait():
         interrupt()
 
 
+def test_where_something_may_be_cut_short_the_second_interrupt_waits_too():
+    with interrupts.noted() as noted, interrupts.patient(), interrupts.raised(2):
+        interrupt()
+        interrupts.check()
+        interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+        assert interrupts.number() == 2
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+        assert noted.number == 3
+
+
+def test_interrupts_that_wait_are_acknowledged_at_once():
+    said = []
+    with interrupts.noted(said.append), interrupts.patient():
+        interrupt()
+        assert said == [1]
+        interrupt()
+        assert said == [1, 2]
+
+
+def test_termination_is_an_interrupt_where_a_program_asks_for_it():
+    with interrupts.terminable() as termination:
+        with interrupts.noted() as noted:
+            signal.raise_signal(signal.SIGTERM)
+            assert noted.waiting
+        assert termination.came
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_whoever_notes_them_first_notes_them_all():
     with interrupts.noted() as outer:
         with interrupts.noted() as inner:

@@ -37,6 +37,7 @@ class Progress(NamedTuple):
     params: Any
     stage: str  # "selecting", "coarse start" or "learning"
     restored: Callable[[], NDArray[Any]]  # the image as it would be returned now; takes a while
+    seconds_to_stop: float = 0.0  # from an interrupt to the result, at most
 
 
 Callback = Callable[[Progress], Any]
@@ -129,6 +130,7 @@ class Stage(NamedTuple):
             params=model.params,
             stage=self.name,
             restored=lambda: self.preview(model),
+            seconds_to_stop=info.seconds + forecast.seconds(self.finish.hurried),
         )
 
 

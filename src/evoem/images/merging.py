@@ -21,6 +21,7 @@ class Merged(NamedTuple):
     mean: NDArray[np.float64]  # NaN where no patch lies
     std: NDArray[np.float64]  # of the mixture of what all patches say about a value
     near: NDArray[np.bool_]  # whether any patch saw something near a value
+    cut_short: bool = False  # whether the nonlocal passes were left out for an interrupt
 
 
 class Weighting(NamedTuple):

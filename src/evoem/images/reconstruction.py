@@ -11,15 +11,22 @@ from evoem.images.budget import Finish
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.merging import Estimate, Merged, merge_patches
 from evoem.images.patch_model import PatchModel
+from evoem.runtime import interrupts
 
 
 def merged_image(
-    model: PatchModel, finish: Finish, merge: str, keep_observed: bool, learnt_only: bool = False
+    model: PatchModel,
+    finish: Finish,
+    merge: str,
+    keep_observed: bool,
+    learnt_only: bool = False,
+    may_cut: bool = False,
 ) -> Merged:
     """What is known about each value of the image.
 
     With `learnt_only`, patches that were not learnt from say nothing, and values that lie in no
-    others are NaN: that spares searching for their states.
+    others are NaN: that spares searching for their states. With `may_cut`, a second interrupt
+    leaves out the nonlocal passes.
     """
     grid = model.source.grid
     blocks = model.learnt_blocks()
@@ -33,20 +40,34 @@ def merged_image(
     merged = merge_patches(grid, merge, model.noise_variance, estimates)
     if finish.nonlocal_passes == 0:
         return merged
-    return nonlocal_bayes.refine(
-        model.source.canonical,
-        merged,
-        merge,
-        model.noise_variance,
-        keep_observed=keep_observed,
-        n_passes=finish.nonlocal_passes,
-        n_jobs=model.search.n_jobs,
-    )
+
+    def refined() -> Merged:
+        return nonlocal_bayes.refine(
+            model.source.canonical,
+            merged,
+            merge,
+            model.noise_variance,
+            keep_observed=keep_observed,
+            n_passes=finish.nonlocal_passes,
+            n_jobs=model.search.n_jobs,
+        )
+
+    if not may_cut:
+        return refined()
+    try:
+        with interrupts.raised(2):
+            return refined()
+    except KeyboardInterrupt:
+        if interrupts.number() > 2:  # that one wants nothing
+            raise
+        return merged._replace(cut_short=True)
 
 
-def whole_image(model: PatchModel, finish: Finish, merge: str, keep_observed: bool) -> Merged:
+def whole_image(
+    model: PatchModel, finish: Finish, merge: str, keep_observed: bool, may_cut: bool = False
+) -> Merged:
     """The same with values everywhere, those in large holes being guessed."""
-    merged = merged_image(model, finish, merge, keep_observed)
+    merged = merged_image(model, finish, merge, keep_observed, may_cut=may_cut)
     if merged.near.all():
         return merged
     mean = large_holes.fill(model, merged.mean, merged.near, finish.search_steps)

@@ -17,6 +17,7 @@ from evoem.images.canonical_arrays import Canonical
 from evoem.images.heldout_selection import Score, Selection, select_plan
 from evoem.images.image_models import IMAGE_MODELS, estimator_maker
 from evoem.images.learning import Fit, learn
+from evoem.images.merging import Merged
 from evoem.images.noise_model import Noise
 from evoem.images.noise_stage import Prepared
 from evoem.images.options import Options, with_options
@@ -174,7 +175,8 @@ def restore_canonical(
 def finished(fit: Fit, chosen: Selection, clock: Clock, prepared: Prepared) -> Restoration:
     """The image of a model that has learnt, and what is to be said of it."""
     plan, canonical = chosen.plan, fit.model.source.canonical
-    merged = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed)
+    with interrupts.patient():
+        merged = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed, may_cut=True)
     return Restoration(
         image=canonical_arrays.write(canonical, merged.mean, plan.keep_observed),
         std=standard_deviations(canonical, merged, plan.keep_observed),
@@ -185,8 +187,8 @@ def finished(fit: Fit, chosen: Selection, clock: Clock, prepared: Prepared) -> R
         scale=canonical.scale,
         settings=plan.used,
         seconds=clock.seconds,
-        ended=fit.ended,
-        notes=(*prepared.notes, *chosen.notes(), *notes(fit, merged.near)),
+        ended="interrupted" if merged.cut_short else fit.ended,
+        notes=(*prepared.notes, *chosen.notes(), *notes(fit, merged)),
         selection=chosen.scores,
         _make_estimator=estimator_maker(
             IMAGE_MODELS[fit.kind], fit.model, plan.settings["max_iter"]
@@ -211,14 +213,16 @@ def constant(canonical: Canonical, plan: Plan, clock: Clock) -> Restoration:
     )
 
 
-def notes(fit: Fit, near: NDArray[np.bool_]) -> Iterator[str]:
+def notes(fit: Fit, merged: Merged) -> Iterator[str]:
     """What the reader of the result should know."""
     grid = fit.model.source.grid
     if fit.coarse:
         yield "The run ended before more than a coarse start had been learnt."
-    if not near.all():
+    if merged.cut_short:
+        yield "The nonlocal step was left out, because a second interrupt came."
+    if not merged.near.all():
         yield (
-            f"{np.count_nonzero(~near)} values lie in holes larger than a patch, "
+            f"{np.count_nonzero(~merged.near)} values lie in holes larger than a patch, "
             f"{max(grid.patch)} pixels wide: they are a guess from their surroundings."
         )
     if fit.model.n_learnt < grid.n_patches:

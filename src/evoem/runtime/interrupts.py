@@ -1,72 +1,170 @@
-"""Ctrl-C where nothing is half done.
+"""Ctrl-C and SIGTERM where nothing is half done.
 
 Python raises a KeyboardInterrupt wherever the main thread happens to be, between taking a lock and
 making sure that it is given back, say: a run may then never end. While interrupts are `noted`, the
-first one waits for a place that says it may be `raised` there; the second one does not wait.
+first one waits for a place that says it may be `raised` there; the second one does not wait, unless
+there is something that it may cut short, see `patient`. One after that never does.
+
+SIGTERM is left alone unless a program asks for it to be an interrupt too, see `terminable`.
 """
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+
+EXIT_INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
+EXIT_TERMINATED = 143
+SENTENCE = "evoem: interrupted before everything was written."
 
 
 class Interrupts:
     """What came while interrupts were noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, acknowledge: Callable[[int], None] | None = None) -> None:
         self.number = 0
         self.waiting = False  # for a place to be raised at
+        self.patience = 1  # how many may wait
+        self._acknowledge = acknowledge
 
     def note(self, number: int, frame: Any) -> None:
         """Handle the signal."""
         self.number += 1
-        if self.number > 1:
-            signal.default_int_handler(number, frame)
+        termination = _TERMINATION.get()
+        if number == signal.SIGTERM and termination is not None:
+            termination.came = True
+        if self.number > self.patience:
+            raise KeyboardInterrupt
         self.waiting = True
+        if self._acknowledge is not None:
+            self._acknowledge(self.number)
+
+
+class Termination:
+    """Whether SIGTERM came."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def interrupt(self, number: int, frame: Any) -> None:
+        """Handle the signal."""
+        self.came = True
+        raise KeyboardInterrupt
 
 
 _NOTED: ContextVar[Interrupts | None] = ContextVar("noted", default=None)
-_MAY_RAISE = ContextVar("may_raise", default=False)
+_TERMINATION: ContextVar[Termination | None] = ContextVar("termination", default=None)
+_MAY_RAISE = ContextVar("may_raise", default=0)  # from which interrupt on; 0: none
 
 
 @contextmanager
-def noted() -> Iterator[Interrupts]:
-    """Note interrupts, unless that is done already, or they are somebody else's business."""
+def noted(acknowledge: Callable[[int], None] | None = None) -> Iterator[Interrupts]:
+    """Note interrupts, unless that is done already, or they are somebody else's business.
+
+    `acknowledge` is called at once with the number of an interrupt that waits.
+    """
     outer = _NOTED.get()
     if outer is not None:
         yield outer
         return
-    own = Interrupts()
-    usual = signal.getsignal(signal.SIGINT)
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or usual is not signal.default_int_handler:
+    own = Interrupts(acknowledge)
+    if not _in_main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield own
         return
+    signals = [signal.SIGINT, *([signal.SIGTERM] if _TERMINATION.get() is not None else [])]
     before = _NOTED.set(own)
-    signal.signal(signal.SIGINT, own.note)
     try:
-        yield own
+        with _handled(signals, own.note):
+            yield own
     finally:
-        signal.signal(signal.SIGINT, usual)
         _NOTED.reset(before)
 
 
 @contextmanager
-def raised() -> Iterator[None]:
-    """What is done here knows what to do about interrupts, see `check`."""
-    before = _MAY_RAISE.set(True)
+def raised(first: int = 1) -> Iterator[None]:
+    """What is done here knows what to do about interrupts, from this one on; see `check`."""
+    before = _MAY_RAISE.set(first)
     try:
         yield
     finally:
         _MAY_RAISE.reset(before)
 
 
+@contextmanager
+def patient() -> Iterator[None]:
+    """The second interrupt waits here as well: something may be cut short."""
+    noted = _NOTED.get()
+    if noted is None:
+        yield
+        return
+    before, noted.patience = noted.patience, 2
+    try:
+        yield
+    finally:
+        noted.patience = before
+
+
+def number() -> int:
+    """How many interrupts were noted so far."""
+    noted = _NOTED.get()
+    return 0 if noted is None else noted.number
+
+
 def check() -> None:
     """A place where nothing is half done: raise an interrupt that waits, if it may be raised."""
-    noted = _NOTED.get()
-    if noted is not None and noted.waiting and _MAY_RAISE.get():
+    noted, first = _NOTED.get(), _MAY_RAISE.get()
+    if noted is not None and noted.waiting and 0 < first <= noted.number:
         noted.waiting = False
         raise KeyboardInterrupt
+
+
+@contextmanager
+def terminable() -> Iterator[Termination]:
+    """Let SIGTERM be an interrupt, unless it is somebody else's business."""
+    own = Termination()
+    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield own
+        return
+    before = _TERMINATION.set(own)
+    try:
+        with _handled([signal.SIGTERM], own.interrupt):
+            yield own
+    finally:
+        _TERMINATION.reset(before)
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Leave the program at once, with a sentence, while nothing is to be lost.
+
+    Packages that are just being imported make other errors of a KeyboardInterrupt.
+    """
+
+    def leave(number: int, frame: Any) -> None:
+        os.write(2, f"{SENTENCE}\n".encode())
+        os._exit(EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED)
+
+    signals = [signal.SIGINT, signal.SIGTERM]
+    usual = [signal.default_int_handler, signal.SIG_DFL]
+    if not _in_main_thread() or [signal.getsignal(one) for one in signals] != usual:
+        yield
+        return
+    with _handled(signals, leave):
+        yield
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def _handled(signals: list[signal.Signals], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    usual = {one: signal.signal(one, handler) for one in signals}
+    try:
+        yield
+    finally:
+        for one, before in usual.items():
+            signal.signal(one, before)
