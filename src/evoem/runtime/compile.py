@@ -3,21 +3,29 @@
 Kernels are serial and release the GIL: threads come from a pool over blocks of rows (`em`), which
 compiles several times faster than Numba's own parallel mode and cannot change a result.
 
-Compiled code is kept under the user's cache folder, in a sub-folder named by a hash of evoem's own
-sources. An edit in *any* file therefore starts a new sub-folder (Numba itself only notices edits in
-the file that holds the kernel), and an installation that cannot be written to still gets a cache.
+Compiled code is kept under the user's cache folder (`code_cache`), in a sub-folder for each file
+with kernels, named by a hash of that file and of those it imports. An edit of any of these starts a
+new sub-folder (Numba itself only notices edits in the file that holds the kernel), an edit of
+another file compiles nothing anew, and an installation that cannot be written to still gets a
+cache.
 """
 
 import hashlib
-import os
+import pickle
 import sys
-import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 import numba
 import numpy as np
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from evoem.runtime.code_cache import PACKAGE, open_cache, sources_digest
 
 # Numba makes the attributes of its configuration at run time, where type checkers do not see them.
 config: Any = numba.config
@@ -36,75 +44,86 @@ ZERO = np.int64(0)
 YES = np.bool_(True)
 
 
-def sources_digest() -> str:
-    """Hash of every source file of the package."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(str(path.relative_to(package)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+CACHE = open_cache(config.CACHE_DIR)  # Numba's own variable wins if the user set it
+# Code is of use only to what it was compiled by and for; the processor is asked of Numba each time.
+COMPILED_BY = (sys.version, numba.__version__, llvmlite.__version__)
 
 
-def user_cache_folder() -> Path:
-    """The platform's cache folder of this user; Numba's own variable wins if the user set it."""
-    if config.CACHE_DIR:
-        return Path(config.CACHE_DIR)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "evoem"
+class KernelCache(_Cache):
+    """Compiled code of one kernel, a file for each signature.
 
+    Numba's own has an index beside, which processes that start together write over each other.
+    """
 
-def _usable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+    def __init__(self, function: Callable[..., Any], folder: str) -> None:
+        self._function = function
+        self._folder = folder
 
+    @property
+    def cache_path(self) -> str:
+        return str(CACHE.folder)
 
-def temporary_cache_folder() -> Path:
-    """A folder of this user alone: nobody else may put code there that we would run."""
-    user = getattr(os, "getuid", int)()
-    folder = Path(tempfile.gettempdir()) / f"evoem-cache-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if hasattr(os, "getuid") and (found.st_uid != user or found.st_mode & 0o022):
-        raise PermissionError(f"{folder} belongs to somebody else")
-    return folder
+    def enable(self) -> None: ...
 
+    def disable(self) -> None: ...
 
-def kernel_cache_folder() -> Path | None:
-    """Where this version's kernels are cached: None when no folder can be written to."""
-    digest = sources_digest()
-    for find in (user_cache_folder, temporary_cache_folder):
+    def flush(self) -> None: ...
+
+    def _name_and_key(self, signature: Any, codegen: Any) -> tuple[str, str]:
+        code = self._function.__code__
+        place = (code.co_firstlineno, code.co_code)
+        key = repr((str(signature), codegen.magic_tuple(), place, COMPILED_BY))
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        return f"{self._folder}/{self._function.__name__}-{digest}.code", key
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Code of a signature, or None."""
+        target_context.refresh()
         try:
-            folder = find() / digest
-        except (OSError, RuntimeError):  # no temporary folder, or a user without a home
-            continue
-        if _usable(folder):
-            return folder
-    return None
+            name, key = self._name_and_key(sig, target_context.codegen())
+            content = CACHE.load(name)
+            if content is None:
+                return None
+            own_key, payload = pickle.loads(content)
+            if own_key != key:
+                return None
+            return CompileResult._rebuild(target_context, *payload)
+        except Exception as error:  # whatever it is, code can be compiled
+            CACHE.trouble(f"{type(error).__name__}: {error}")
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep code, unless it has addresses in it."""
+        try:
+            if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
+                return
+            name, key = self._name_and_key(sig, data.codegen)
+            CACHE.save(name, dumps((key, data._reduce())))
+        except Exception as error:
+            CACHE.trouble(f"{type(error).__name__}: {error}")
 
 
-_FOLDER = kernel_cache_folder()
+@cache
+def kernel_folder(file: str) -> str | None:
+    """Sub-folder for kernels of a file, by its version; None if they are not kept."""
+    path = Path(file)
+    if CACHE.folder is None or not path.is_relative_to(PACKAGE):
+        return None
+    try:
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        return f"{module}-{sources_digest(path)}"
+    except OSError:  # the package has no files, as in an archive
+        return None
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on its first call, or load it from the cache."""
-    if _FOLDER is None:
-        return numba.njit(**OPTIONS)(function)
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(_FOLDER)  # read once, while the function is decorated
-    try:
-        return numba.njit(cache=True, **OPTIONS)(function)
-    finally:
-        config.CACHE_DIR = before
+    compiled = numba.njit(**OPTIONS)(function)
+    folder = kernel_folder(function.__code__.co_filename)
+    # What a function encloses is not in its name: no kernel of ours does.
+    if folder is not None and function.__closure__ is None:
+        compiled._cache = KernelCache(function, folder)
+    return compiled
 
 
 # Helpers neither make nor keep arrays, so counting references to those they are given, an atomic
