@@ -1,16 +1,22 @@
 """What comes of pictures with the noise of real instruments, beside a reference of many captures.
 
     python benchmarks/real_noise.py FOLDER --only confocal fmd/WideField
-    python benchmarks/real_noise.py FOLDER --json real.json
+    python benchmarks/real_noise.py FOLDER --json real.json --pictures SIDE_BY_SIDE
     python benchmarks/real_noise.py --synthetic
 
 FOLDER holds pairs NAME_noisy.png (or .tif) and NAME_clean.png, in sub-folders that are sets;
 `--synthetic` takes scikit-image's camera at 2, 10 and 30 photons, and with salt and pepper. PSNR
-has a peak of 255; results are clipped to 0 … 255. Nothing but the preset is set for evoem. NL-means
-and BM3D are told a noise level by the median of differences across both axes. "VST + BM3D" is the
-generalised Anscombe transform by gain and offset as evoem finds them, BM3D told that the noise has
-unit variance, and the exact unbiased inverse. Before salt and pepper BM3D has a median filter of
-3 × 3.
+has a peak of 255; results are clipped to 0 … 255. Nothing but the preset is set for evoem.
+
+- NL-means and BM3D are told a noise level by the median of differences across both axes. Before
+  salt and pepper BM3D has a median filter of 3 × 3.
+- "VST + BM3D" is the generalised Anscombe transform by gain and offset as evoem finds them, BM3D
+  told that the noise has unit variance, and the exact unbiased inverse.
+- "True spectrum" is the same with BM3D told the spectrum of the noise as it is in the pair, which
+  no method could know from the noisy picture alone: what BM3D can do about correlated noise.
+
+`--pictures` writes noisy, restored and reference side by side to a folder. The last rows are means
+of each set, of its pairs of even number, in sorted order from 0, and of the others.
 """
 
 import argparse
@@ -31,7 +37,11 @@ from evoem.images.noise_transform import NoiseTransform, noise_levels
 from evoem.images.quality import psnr
 
 Array = NDArray[np.float64]
-BASELINES = ("nl_means", "bm3d", "vst_bm3d")
+BASELINES = ("nl_means", "bm3d", "vst_bm3d", "bm3d_true_spectrum")
+# Lags up to which noise is taken to be correlated.
+LAGS = 8
+# From colours to a mean and two differences, as BM3D likes them.
+OPPONENT = np.array([[2, 2, 2], [3, 0, -3], [1, -2, 1]]) / np.sqrt([[12], [18], [6]])
 
 
 class Pair(NamedTuple):
@@ -108,25 +118,77 @@ def bm3d(pair: Pair) -> Array:
     return bm3d_of(values, float(noise_levels(values).mean())).reshape(pair.noisy.shape)
 
 
-def vst_bm3d(pair: Pair) -> Array:
-    """The same in front of a variance-stabilising transform, if noise grows with the signal."""
+def transform_of(pair: Pair) -> NoiseTransform | None:
+    """To noise of unit variance, if noise grows with the signal."""
     noise = estimate(pair.channels)[0].with_correlation(None, None)
     if not noise.told or noise.kind == "gaussian" or pair.impulses:
+        return None
+    return NoiseTransform(noise, pair.channels)
+
+
+def vst_bm3d(pair: Pair) -> Array:
+    """The same in front of a variance-stabilising transform, if noise grows with the signal."""
+    transform = transform_of(pair)
+    if transform is None:
         return bm3d(pair)
-    transform = NoiseTransform(noise, pair.channels)
     stable = bm3d_of(transform.forward(pair.channels), 1.0)
     return transform.backward(stable).reshape(pair.noisy.shape)
 
 
-METHODS = {"nl_means": nl_means, "bm3d": bm3d, "vst_bm3d": vst_bm3d}
+def true_spectrum(noise: Array) -> Array:
+    """Power spectrum of noise (rows, columns), as BM3D wants it, by correlations at small lags."""
+    shape = noise.shape
+    power = np.abs(np.fft.fft2(noise - noise.mean(), [2 * length for length in shape])) ** 2
+    lags = np.arange(-LAGS, LAGS + 1)
+    covariance = np.fft.ifft2(power).real[np.ix_(lags, lags)] / noise.size
+    fading = np.outer(*[1 - np.abs(lags) / (LAGS + 1)] * 2)
+    kernel = np.zeros(shape)
+    kernel[np.ix_(lags, lags)] = covariance * fading
+    return np.asarray(np.maximum(np.fft.fft2(kernel).real, 0) * noise.size)
 
 
-def measure(pair: Pair, presets: list[str], known: dict[str, Any]) -> dict[str, Any]:
-    """PSNR of all methods on one pair; those of baselines may be known."""
+def bm3d_true_spectrum(pair: Pair) -> Array:
+    """BM3D behind the same transform, told the spectrum of the noise by the reference."""
+    from bm3d import bm3d
+
+    if pair.impulses:
+        return METHODS["bm3d"](pair)
+    vars(np).setdefault("trapz", np.trapezoid)  # BM3D 4.0 asks for it by the old name
+    transform, values = transform_of(pair), pair.channels
+    clean = pair.clean.reshape(values.shape)
+    if transform is not None:
+        values, clean = transform.forward(values), transform.forward(clean)
+    if pair.colour:
+        values, clean = values @ OPPONENT.T, clean @ OPPONENT.T
+    spectra = [true_spectrum(each) for each in np.moveaxis(values - clean, 2, 0)]
+    found = np.asarray(bm3d(values, np.stack(spectra, axis=2))).reshape(values.shape)
+    if pair.colour:
+        found = found @ OPPONENT
+    if transform is not None:
+        found = transform.backward(found)
+    return found.reshape(pair.noisy.shape)
+
+
+METHODS = {
+    "nl_means": nl_means,
+    "bm3d": bm3d,
+    "vst_bm3d": vst_bm3d,
+    "bm3d_true_spectrum": bm3d_true_spectrum,
+}
+
+
+def measure(
+    pair: Pair, presets: list[str], known: dict[str, Any], side_by_side: Path | None = None
+) -> dict[str, Any]:
+    """PSNR of all methods on one pair; those of baselines may be known.
+
+    Noisy, restored and reference are written side by side to a file, if one is given.
+    """
 
     def score(image: NDArray[Any]) -> float:
         return psnr(pair.clean, np.clip(image.astype(float), 0, 255))
 
+    board = [pair.noisy]
     found: dict[str, Any] = {"noisy": score(pair.noisy)}
     for name in BASELINES:
         found[name] = known[name] if name in known else score(METHODS[name](pair))
@@ -134,11 +196,27 @@ def measure(pair: Pair, presets: list[str], known: dict[str, Any]) -> dict[str, 
         started = time.perf_counter()
         axis = -1 if pair.colour else None
         result = evoem.restore(pair.noisy, preset=preset, channel_axis=axis)
+        board.append(result.image)
         found[preset] = score(result.image)
         found[f"{preset}_seconds"] = time.perf_counter() - started
         found["noise"] = None if result.noise is None else result.noise.describe()
         found["notes"] = result.notes
+    if side_by_side is not None:
+        side_by_side.parent.mkdir(parents=True, exist_ok=True)
+        row = np.concatenate([*board, pair.clean], axis=1)
+        pixels = np.clip(np.rint(row), 0, 255).astype(np.uint8)
+        files.write(side_by_side, files.Picture(pixels, None, pair.colour, False, {}), force=True)
     return found
+
+
+def halves(names: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Sets, and of each the half that settings were chosen on and the other one."""
+    for group in sorted({name.split("/")[0] for name in names}):
+        own = sorted(name for name in names if name.split("/")[0] == group)
+        yield group, own
+        if len(own) > 1:
+            yield f"{group}, chosen on", own[::2]
+            yield f"{group}, others", own[1::2]
 
 
 def main() -> None:
@@ -149,6 +227,7 @@ def main() -> None:
     parser.add_argument("--presets", nargs="*", default=["fast"])
     parser.add_argument("--only", nargs="*", default=[], help="words in names")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--pictures", type=Path, help="folder for noisy, restored and reference")
     parser.add_argument("--baselines", type=Path, help="JSON of an earlier run: not run again")
     given = parser.parse_args()
     known = json.loads(given.baselines.read_text()) if given.baselines else {}
@@ -160,17 +239,17 @@ def main() -> None:
     if given.synthetic:
         pairs = synthetic_pairs(given.only)
     for name, pair in pairs:
-        found = results[name] = measure(pair, given.presets, known.get(name, {}))
+        board = None if given.pictures is None else given.pictures / f"{name}.png"
+        found = results[name] = measure(pair, given.presets, known.get(name, {}), board)
         scores = " | ".join(f"{found[column]:.2f}" for column in columns)
         seconds = found.get(f"{given.presets[-1]}_seconds", 0) if given.presets else 0
         print(f"| {name} | {scores} | {seconds:.0f} | {found.get('noise')} |", flush=True)
         if given.json is not None:
             given.json.write_text(json.dumps(results, indent=2))
-    for group in sorted({name.split("/")[0] for name in results}):
-        own = [found for name, found in results.items() if name.split("/")[0] == group]
-        means = (statistics.mean(found[column] for found in own) for column in columns)
+    for title, own in halves(list(results)):
+        means = (statistics.mean(results[name][column] for name in own) for column in columns)
         cells = " | ".join(f"{mean:.2f}" for mean in means)
-        print(f"| **{group}, {len(own)}** | {cells} | | |")
+        print(f"| **{title}, {len(own)}** | {cells} | | |")
 
 
 if __name__ == "__main__":

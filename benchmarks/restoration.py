@@ -38,7 +38,7 @@ class Task(NamedTuple):
     published: str
 
 
-PAPER = {"preset": "paper"}
+PAPER = {"preset": "paper", "slab": "diagonal", "merge": "variance"}
 # What learning from the mean was like before it started from a coarse image.
 FROM_MEAN = {
     "start": "mean", "parents": "fit", "n_latents": 512, "n_states": 100, "n_parents": 12,

@@ -16,64 +16,23 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from sklearn.exceptions import ConvergenceWarning
 
-from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding, em, inference
-from evoem.models import BinarySparseCodingModel, Model, NoisyOrModel, SpikeSlabModel
-from evoem.models.binary_sparse_coding import BinarySparseCodingParams
-from evoem.models.noisy_or import NoisyOrParams
-from evoem.models.spike_slab.model import SpikeSlabParams
+from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding, em
+from evoem.reproduction import bars
+from evoem.reproduction.bars import N_BARS, SIZE
 
-SIZE = 5
-N_BARS = 2 * SIZE
 FIRST_ITERATIONS = 40  # of each start, before all but the best are given up
-FOUND = 0.9  # a bar is found if a component of its own correlates with it by more than this
 SHADES = "·░▒▓█"
 PRINTED_ITERATIONS = (1, 5, 10, 20, 40, 80)
 
 
-def bar_patterns() -> np.ndarray:
-    """Every row and every column of a picture: ten pictures of ones on zeros."""
-    pictures = np.zeros((N_BARS, SIZE, SIZE))
-    for i in range(SIZE):
-        pictures[i, i, :] = 1.0
-        pictures[SIZE + i, :, i] = 1.0
-    return pictures.reshape(N_BARS, SIZE**2)
-
-
-ACTIVATION_PROBS = np.full(N_BARS, 2 / N_BARS)  # two bars in a picture, on average
-
-
-def signed_bars(rng: np.random.Generator) -> np.ndarray:
-    """Bars of amplitude 5 or -5."""
-    return bar_patterns() * rng.choice([5.0, -5.0], size=(N_BARS, 1))
-
-
-def true_noisy_or(rng: np.random.Generator) -> NoisyOrParams:
-    """Bars of 0.8 on a background of 0.1."""
-    return NoisyOrParams(0.1 + 0.7 * bar_patterns(), ACTIVATION_PROBS)
-
-
-def true_binary(rng: np.random.Generator) -> BinarySparseCodingParams:
-    """Signed bars, and noise of variance one."""
-    return BinarySparseCodingParams(signed_bars(rng), ACTIVATION_PROBS, np.array(1.0))
-
-
-def true_spike_slab(rng: np.random.Generator) -> SpikeSlabParams:
-    """Signed bars with standard normal amplitudes, and noise of variance one."""
-    return SpikeSlabParams(
-        signed_bars(rng), ACTIVATION_PROBS, np.array(1.0), np.zeros(N_BARS), np.ones(N_BARS)
-    )
-
-
 class Setup(NamedTuple):
-    """One model, its truth, and the operators that section 3.2 found best for it."""
+    """One model, its data, and the operators that section 3.2 found best for it."""
 
     name: str
     estimator: Callable[..., Any]
-    model: Model
-    truth: Callable[[np.random.Generator], Any]
+    kind: bars.Kind
     operators: dict[str, Any]
 
 
@@ -81,22 +40,19 @@ SETUPS = (
     Setup(
         "noisy-OR",
         NoisyOr,
-        NoisyOrModel(),
-        true_noisy_or,
+        bars.KINDS["noisy-or"],
         {"parents": "random", "crossover": True, "mutation": "sparse"},
     ),
     Setup(
         "binary sparse coding",
         BinarySparseCoding,
-        BinarySparseCodingModel(),
-        true_binary,
+        bars.KINDS["bsc"],
         {"parents": "fit", "crossover": True, "mutation": "sparse"},
     ),
     Setup(
         "spike-and-slab coding",
         SpikeSlabCoding,
-        SpikeSlabModel(),
-        true_spike_slab,
+        bars.KINDS["sssc"],
         {"parents": "fit", "crossover": False, "mutation": "uniform"},
     ),
 )
@@ -146,28 +102,6 @@ def learn(setup: Setup, X: np.ndarray, *, seed: int, starts: int, iterations: in
     return Run(best, noise, bounds)
 
 
-def match(true: np.ndarray, learnt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One component for each bar, so that correlations are best in sum; and the correlations.
-
-    Correlations count by their size: the sign of a component with a symmetric slab is arbitrary.
-    """
-    correlations = np.corrcoef(true, learnt)[: len(true), len(true) :]
-    _, partners = linear_sum_assignment(-np.abs(correlations))
-    return partners, correlations[np.arange(len(true)), partners]
-
-
-def n_found(true: np.ndarray, learnt: np.ndarray) -> int:
-    """How many bars have a component of their own."""
-    return int((np.abs(match(true, learnt)[1]) > FOUND).sum())
-
-
-def true_bound(setup: Setup, X: np.ndarray, truth: Any) -> float:
-    """Log-likelihood per data point of the true parameters, over all 2**10 states."""
-    every = {"n_states": 2**N_BARS, "n_jobs": 2}
-    found = inference.infer(setup.model, em.Data(X), truth, em.Evolution(), **every)
-    return float(found.bounds.mean())
-
-
 def as_text(components: np.ndarray) -> str:
     """Five pictures per line; the darker, the larger in size."""
     levels = np.abs(components) / np.abs(components).max() * len(SHADES)
@@ -194,7 +128,7 @@ def describe(setup: Setup, run: Run, truth: Any, likelihood: float) -> None:
         print(f"    {i:9d}   {bounds[i - 1]:20.3f}   {noise:>14}")
     ending = "converged" if run.estimator.converged_ else "the bound was still rising"
     print(f"    {ending}; the true parameters have {likelihood:.3f}")
-    partners, _ = match(truth.components, run.estimator.components_)
+    partners = bars.match(truth.components, run.estimator.components_).partners
     print("\n  learnt components (sizes), in the order of the bars:\n")
     print(as_text(run.estimator.components_[partners]))
 
@@ -240,11 +174,11 @@ def draw(results: list[Result], path: str) -> None:
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
     for line, (setup, X, truth, run, likelihood) in zip(axes, results, strict=True):
         learnt = run.estimator.components_
-        partners, correlations = match(truth.components, learnt)
-        shown = learnt[partners]
+        matched = bars.match(truth.components, learnt)
+        shown = learnt[matched.partners]
         signed = setup.estimator is not NoisyOr
         if setup.estimator is SpikeSlabCoding:
-            shown = shown * np.sign(correlations)[:, None]  # the slab has no sign of its own
+            shown *= np.sign(matched.correlations)[:, None]  # the slab has no sign of its own
         colours = mpl.colormaps["RdBu_r" if signed else "Greys"].with_extremes(bad="0.82")
         panels = ("data", X), ("true bars", truth.components), ("learnt bars", shown)
         for axis, (title, pictures) in zip(line, panels, strict=False):
@@ -254,7 +188,7 @@ def draw(results: list[Result], path: str) -> None:
             axis.set(xticks=[], yticks=[])
             axis.set_xlabel(title, fontsize=10)
             axis.spines[:].set_visible(False)
-        label = f"{setup.name}: {n_found(truth.components, learnt)} of {N_BARS} bars found"
+        label = f"{setup.name}: {matched.n_found} of {N_BARS} bars found"
         if run.noise:
             label += f", noise variance {run.noise[-1]:.2f} (true 1)"
         line[0].set_title(label, loc="left", fontsize=11, fontweight="bold")
@@ -283,16 +217,14 @@ def demo(rows: int, iterations: int, starts: int, seed: int, output: str) -> Non
     began = time.perf_counter()
     results = []
     for setup in SETUPS:
-        rng = np.random.default_rng(seed)
-        truth = setup.truth(rng)
-        X, _ = setup.model.sample(truth, rows, rng)
+        data = bars.generate(setup.kind, rows, seed)
         print(f"{setup.name}: {rows} pictures of {SIZE}×{SIZE}, {starts} starts")
-        run = learn(setup, X, seed=seed, starts=starts, iterations=iterations)
-        likelihood = true_bound(setup, X, truth)
-        describe(setup, run, truth, likelihood)
-        found = n_found(truth.components, run.estimator.components_)
+        run = learn(setup, data.X, seed=seed, starts=starts, iterations=iterations)
+        likelihood = bars.true_bound(setup.kind, data, n_jobs=2)
+        describe(setup, run, data.truth, likelihood)
+        found = bars.match(data.truth.components, run.estimator.components_).n_found
         print(f"  {setup.name} found {found} of {N_BARS} bars.\n", flush=True)
-        results.append(Result(setup, X, truth, run, likelihood))
+        results.append(Result(setup, data.X, data.truth, run, likelihood))
     draw(results, output)
     print(f"The picture is in {output}. All took {time.perf_counter() - began:.0f} s.")
 
@@ -302,11 +234,9 @@ def reliability(seeds: int, rows: int, iterations: int, starts: int) -> None:
     for setup in SETUPS:
         counts = []
         for seed in range(seeds):
-            rng = np.random.default_rng(seed)
-            truth = setup.truth(rng)
-            X, _ = setup.model.sample(truth, rows, rng)
+            truth, X = bars.generate(setup.kind, rows, seed)
             run = learn(setup, X, seed=seed, starts=starts, iterations=iterations)
-            counts.append(n_found(truth.components, run.estimator.components_))
+            counts.append(bars.match(truth.components, run.estimator.components_).n_found)
         complete = sum(count == N_BARS for count in counts)
         listed = " ".join(map(str, counts))
         print(f"{setup.name}: {listed}; all bars in {complete} of {seeds}", flush=True)

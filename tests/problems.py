@@ -26,6 +26,8 @@ MODELS = (
     "noisy_or", "binary", "spike_slab_diagonal", "spike_slab_full", "spike_slab_fixed",
     "subspace", "subspace_by_feature",
 )  # fmt: skip
+# The models of the paper whose dictionary may be learnt feature by feature, in that way.
+BY_FEATURE = ("binary_by_feature", "spike_slab_diagonal_by_feature", "spike_slab_full_by_feature")
 
 
 def random_covariance(H, rng):
@@ -42,11 +44,14 @@ def make_model(name, **options):
         return SubspaceModel(**options)
     if name == "subspace_by_feature":
         return SubspacesByFeature(**options)
+    if name.endswith("_by_feature"):
+        return make_model(name.removesuffix("_by_feature"), by_feature=True, **options)
     slab = name.removeprefix("spike_slab_")
     return SpikeSlabModel(slab=slab, learn_slab_means=slab != "fixed", **options)
 
 
 def random_params(name, H, D, rng):
+    name = name.removesuffix("_by_feature")
     pi = rng.uniform(0.1, 0.6, H)
     if name == "noisy_or":
         return NoisyOrParams(rng.uniform(0.05, 0.95, (H, D)), pi)
@@ -78,9 +83,8 @@ def make_problem(name, *, H=4, D=6, N=7, missing=0.0, seed=0, **options):
         "noisy_or": reference.noisy_or_log_joint,
         "binary": reference.binary_log_joint,
         "subspace": reference.subspace_log_joint,
-        "subspace_by_feature": reference.subspace_log_joint,
     }
-    log_joint = twin.get(name, reference.spike_slab_log_joint)
+    log_joint = twin.get(name.removesuffix("_by_feature"), reference.spike_slab_log_joint)
     return Problem(model, random_params(name, H, D, rng), X, observed, log_joint)
 
 

@@ -4,6 +4,8 @@ Every model function is compared with these. Shapes are the paper's where it mat
 (H, D), states are boolean vectors of length H, `seen` is the mask of observed values.
 """
 
+import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -71,6 +73,40 @@ def subspace_log_joint(params, x, seen, s):
     C = params.noise_variance * np.eye(W.shape[1]) + W.T @ np.diag(params.slab_covariance[on]) @ W
     mean = params.slab_means[on] @ W
     return log_prior(params, s) + stats.multivariate_normal.logpdf(x[seen], mean, C)
+
+
+def exactly(array):
+    """The same numbers as fractions, which nothing rounds."""
+    array = np.asarray(array, float)
+    return np.array([Fraction(value) for value in array.flat], object).reshape(array.shape)
+
+
+def log_of(fraction):
+    return math.log(fraction.numerator) - math.log(fraction.denominator)
+
+
+def exact_log_joint(params, x, seen, s):
+    """log p(s, y) of a linear model, by elimination in fractions: rounded in logarithms alone."""
+    on = active_patterns(params, s) if hasattr(params, "groups") else s
+    W, noise = exactly(params.components[on][:, seen]), Fraction(float(params.noise_variance))
+    C = exactly(np.eye(W.shape[1])) * noise
+    if hasattr(params, "slab_means"):
+        mean = exactly(params.slab_means[on]) @ W
+        C = C + W.T @ exactly(full_covariance(params)[np.ix_(on, on)]) @ W
+    else:
+        mean = W.sum(0)
+    r = exactly(x[seen]) - mean
+    square, determinant = Fraction(0), Fraction(1)
+    for i in range(len(C)):  # C = L d Lᵀ, row by row
+        pivot = C[i, i]
+        determinant *= pivot
+        square += r[i] * r[i] / pivot
+        for j in range(i + 1, len(C)):
+            factor = C[j, i] / pivot
+            C[j, i:] -= factor * C[i, i:]
+            r[j] -= factor * r[i]
+    logarithms = len(C) * math.log(2 * math.pi) + log_of(determinant)
+    return log_prior(params, s) - 0.5 * (logarithms + float(square))
 
 
 # ---------------------------------------------------------------------------------- expectations
@@ -150,3 +186,10 @@ def free_energy(log_joint, params, X, observed, states):
             for x, seen, kept in zip(X, observed, states, strict=True)
         ]
     )
+
+
+def ranked(scores, dense, none=-1):
+    """Inactive latents by their scores, best first, then `none`."""
+    order = np.argsort(-np.where(dense, -np.inf, scores), axis=-1, kind="stable")
+    places = np.arange(dense.shape[2])
+    return np.where(places < (~dense).sum(-1, keepdims=True), order, none)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from evoem import em, states
+from evoem import posterior as truncated
 from evoem.em import Evolution
 from evoem.models import SubspaceModel
 from evoem.models.base import Posterior
@@ -57,14 +58,14 @@ def for_all(X, dense):
 def log_joints(params, X, observed, kept, model=MODEL):
     derived = model.prepare(params, X.dtype)
     rows = model.prepare_rows(derived, X, observed)
-    return em.posterior.evaluate(model, derived, rows, kept)
+    return truncated.evaluate(model, derived, rows, kept)
 
 
 def posterior_over(params, X, observed, kept, model=MODEL):
     """Derived quantities, rows, and the posterior over packed states, as EM makes them."""
     derived = model.prepare(params, X.dtype)
     rows = model.prepare_rows(derived, X, observed)
-    weights, _ = em.posterior.weigh(em.posterior.evaluate(model, derived, rows, kept))
+    weights, _ = truncated.weigh(truncated.evaluate(model, derived, rows, kept))
     return derived, rows, Posterior(kept, weights)
 
 
@@ -91,7 +92,35 @@ def run_with_params(model, data, state, evolution, **options):
     return np.array([info.free_energy for info in infos]), params
 
 
+def assert_that_the_bound_never_falls(model, evolution, missing, seed):
+    """From few states, and from more than the best single ones; of wide latents and few features
+    too."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 4, rng.integers(2, 7))
+    shape = {"n_features": int(rng.integers(1, 9)), "n_rows": int(rng.integers(5, 40))}
+    params, X, observed = make_problem(missing, sizes=sizes, seed=seed, **shape)
+    n_states = int(rng.integers(1, min(9, 2 ** len(sizes))))
+    data = em.Data(X, observed)
+    state = em.init(model, data, n_states=n_states, params=params, seed=seed)
+    evolution = evolution._replace(n_parents=min(3, n_states))
+    bounds, learnt = run_with_params(model, data, state, evolution, max_iter=12)
+    # Tiny data can be explained without noise; |y|²/σ² is then large, and so is its rounding.
+    noise = min(float(params.noise_variance) for params in learnt)
+    tolerance = 1e-8 * max(1.0, np.abs(bounds).max()) + 4e-15 * np.square(X).sum(1).max() / noise
+    assert np.diff(bounds).min() > -tolerance
+
+
 def precision(dtype):
     """Tolerances of comparisons with the twin, which is in double precision."""
     bound = 1e-9 if dtype == np.float64 else 2e-3
     return {"rtol": bound, "atol": bound}
+
+
+def planted(n_rows, rng, noise=0.1, n_kinds=3, n_features=8, rank=2):
+    """Rows near one of some planes each: clean ones, noisy ones, kinds, means, directions."""
+    means = 8 * np.linalg.qr(rng.normal(size=(n_features, n_features)))[0][:n_kinds]
+    directions = rng.normal(size=(n_kinds, rank, n_features))
+    kinds = rng.integers(n_kinds, size=n_rows)
+    amounts = rng.normal(size=(n_rows, rank))
+    clean = means[kinds] + np.einsum("ni,nid->nd", amounts, directions[kinds])
+    return clean, clean + noise * rng.normal(size=clean.shape), kinds, means, directions

@@ -15,7 +15,6 @@ GOOD = np.zeros((5, 3)) + np.arange(3.0)
         ({"X": np.ones((5, 3), int)}, "X must be a 2-D array of float32 or float64; got int64"),
         ({"X": np.ones(5)}, "X must be a 2-D array of float32 or float64; got float64 of shape"),
         ({"X": [[1.0]]}, "X must be a 2-D array of float32 or float64; got <class 'list'>"),
-        ({"X": np.ones((0, 3))}, "X must have at least one row; got the shape"),
         ({"X": GOOD + np.nan}, "X must be finite, with missing values False in observed"),
         ({"observed": np.ones((5, 3))}, "observed must be a boolean array or None; got"),
         ({"observed": np.ones((5, 2), bool)}, "observed must have the shape of X"),

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "evoem"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 MODELS = ROOT / "docs" / "models.md"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = sorted(
     path
     for folder in ("src", "tests", "benchmarks", "examples")

@@ -586,6 +586,38 @@ def test_a_pool_takes_every_new_state_once_and_loses_none(data):
         assert [tuple(s) for s in held.tolist()] == seen[r]
 
 
+@repeatable
+@given(st.data())
+def test_known_children_are_parents_too_each_once_with_their_log_joints(data):
+    state = st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 2**40]))
+    kept = [data.draw(st.lists(state, min_size=3, max_size=3, unique=True)) for _ in range(2)]
+    pool = Pool(np.array(kept, np.uint64), n_bred=24)
+    worth = dict[tuple[int, ...], float]()
+
+    def log_joints_of(states):
+        for one in states:
+            worth.setdefault(tuple(one), float(len(worth)))
+        return [worth[tuple(one)] for one in states]
+
+    for r, row in enumerate(kept):
+        pool.kept.log_joints[r] = log_joints_of(row)
+    for _ in range(2):
+        children = [data.draw(st.lists(state, max_size=12)) for _ in range(2)]
+        packed = np.full((2, 12, 2), 77, np.uint64)
+        for r, row in enumerate(children):
+            packed[r, : len(row)] = np.array(row, np.uint64).reshape(-1, 2)
+        genomes = Genomes(packed, np.array([len(row) for row in children]))
+        new = pool.admit(genomes)
+        for r in range(2):
+            own = slice(new.starts[r], new.stops[r])
+            new.log_joints[r, own] = log_joints_of(new.states[r, own].tolist())
+        found = pool.all_of(genomes)
+        for r, row in enumerate(children):
+            own = slice(found.starts[r], found.stops[r])
+            assert [tuple(s) for s in found.states[r, own].tolist()] == list(dict.fromkeys(row))
+            assert found.log_joints[r, own].tolist() == [worth[s] for s in dict.fromkeys(row)]
+
+
 def test_a_pool_holds_all_states_there_are():
     kept = np.tile(enumerate_all(8)[:100], (3, 1, 1))
     pool = Pool(kept, n_bred=256)

@@ -12,7 +12,7 @@ import pytest
 from evoem.evolution import OPERATORS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -22,7 +22,7 @@ def run_demo(folder, *arguments):
         cwd=folder,
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=900,
         check=False,
     )
 

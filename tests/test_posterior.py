@@ -240,9 +240,10 @@ def test_an_e_step_never_lowers_a_bound_and_keeps_states_distinct(
 
 
 @pytest.mark.interpreted
+@pytest.mark.parametrize("known_children", [False, True])
 @pytest.mark.parametrize("crossover", [False, True])
 def test_an_e_step_keeps_the_best_of_all_it_has_bred_generation_by_generation(
-    monkeypatch, crossover
+    monkeypatch, crossover, known_children
 ):
     populations, children = [], []
 
@@ -261,14 +262,17 @@ def test_an_e_step_keeps_the_best_of_all_it_has_bred_generation_by_generation(
     monkeypatch.setitem(OPERATORS["mutation"], "watched", mutate)
     problem = problem_of(sparse_coding, 1, n_latents=8, n_states=6, n_rows=20)
     before = as_sets(problem.states)
-    after, done = improve(problem, Evolution(4, 3, 3, "watched", "watched", crossover))
+    after, done = improve(
+        problem, Evolution(4, 3, 3, "watched", "watched", crossover, known_children)
+    )
 
     assert populations[0] == before
     every = [set(row) for row in before]
     for g in range(3):
         new = [bred - seen for bred, seen in zip(children[g], every, strict=True)]
         if g < 2:
-            assert populations[g + 1] == new
+            assert populations[g + 1] == (children[g] if known_children else new)
+            assert any(map(set.__and__, children[g], every)), "some must be known"
         every = [seen | more for seen, more in zip(every, new, strict=True)]
     assert done.evaluated == sum(map(len, every))
     all_values = posterior.evaluate(

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evoem import em, inference, models
+    from evoem import distributed, em, inference, models
     from evoem.errors import LogJointError
     from evoem.estimators import (
         TVAE,
@@ -47,6 +47,7 @@ __all__ = [
     "SubspaceCoding",
     "__version__",
     "denoise",
+    "distributed",
     "em",
     "inference",
     "inpaint",
@@ -56,7 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("em", "inference", "models"):
+    if name in ("distributed", "em", "inference", "models"):
         return import_module(f"evoem.{name}")
     if name in LATE:
         return getattr(import_module(LATE[name]), name)

@@ -11,6 +11,9 @@ from evoem.data import Data, map_chunks
 from evoem.em_state import EMState
 from evoem.errors import LogJointError
 from evoem.models.base import Model
+from evoem.runtime.communicator import any_of
+from evoem.shares import Layout
+from evoem.statistics_sum import StatisticsSum
 
 
 def choose(
@@ -20,11 +23,12 @@ def choose(
     state: EMState,
     bound: float | None,
     n_jobs: int,
+    layout: Layout,
 ) -> tuple[Any, bool, int]:
     """The first candidate whose bound is not below the given one, else what the generator returns.
 
     Without a bound it is the first. Log-joints of the state become those of the last candidate
-    compared.
+    compared. All processes take the same one.
 
     Returns
     -------
@@ -38,9 +42,9 @@ def choose(
     try:
         params = next(candidates)
         while bound is not None:
-            evaluated += state.log_joints.size
+            evaluated += layout.n_rows * state.log_joints.shape[1]
             try:
-                risen = _evaluate(model, data, state, params, n_jobs) >= bound
+                risen = _evaluate(model, data, state, params, n_jobs, layout) >= bound
             except LogJointError as error:  # the model may know what to do about it
                 params = candidates.throw(error)
                 continue
@@ -52,11 +56,26 @@ def choose(
     return params, False, evaluated
 
 
-def _evaluate(model: Model, data: Data, state: EMState, params: Any, n_jobs: int) -> float:
+def _evaluate(
+    model: Model, data: Data, state: EMState, params: Any, n_jobs: int, layout: Layout
+) -> float:
     """Log-joints of the states as they are, in place, and the bound of all rows."""
 
     def bound(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> float:
         state.log_joints[chunk] = log_joints
         return float(posterior.weigh(log_joints)[1].sum())
 
-    return sum(map_chunks(bound, model, data, params, state.states, n_jobs))
+    total, error = StatisticsSum(np.zeros(()), layout.comm), None
+    parts = [block for part in layout.parts for block in part]
+    try:
+        found = map_chunks(bound, model, data, params, state.states, n_jobs, parts=parts)
+    except LogJointError as own:
+        found, error = [], own
+    (failed,) = any_of(layout.comm, error is not None)
+    if failed:
+        raise error or LogJointError(
+            "log_joint must be a number in every process; see there", 0, []
+        )
+    for block in found:
+        total.add(np.array(sum(block)))
+    return float(total.total())

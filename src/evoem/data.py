@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from evoem import posterior, validation
 from evoem.errors import numbered_rows
 from evoem.models.base import Model
-from evoem.runtime.threads import map_blocks, one_blas_thread
+from evoem.runtime.threads import blocks, in_threads, one_blas_thread
 from evoem.validation import Mask, Positions
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Data:
     """
 
     X: NDArray[np.floating]
-    observed: Mask = None
+    observed: Mask | None = None
     positions: Positions = None
     rows: NDArray[np.uint64] | None = None
 
@@ -62,10 +62,22 @@ class Data:
 
     def take(self, which: slice | NDArray[np.integer] | NDArray[np.bool_]) -> Self:
         """Some of the rows, which need no second check."""
-        some = object.__new__(type(self))
+        return self.map_rows(lambda values: values[which])
+
+    def map_rows(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Self:
+        """Rows that a function makes of these, array by array, which need no second check."""
+        other = object.__new__(type(self))
         for name, value in vars(self).items():
-            object.__setattr__(some, name, None if value is None else value[which])
-        return some
+            object.__setattr__(other, name, None if value is None else function(value))
+        return other
+
+    def masked(self) -> Self:
+        """The same rows with a mask in any case."""
+        if self.observed is not None:
+            return self
+        other = self.take(slice(None))
+        object.__setattr__(other, "observed", np.ones(self.X.shape, np.bool_))
+        return other
 
     def numbered(self, rows: NDArray[np.uint64]) -> Self:
         """The same rows with these global numbers."""
@@ -87,8 +99,12 @@ def map_chunks(
     kept: NDArray[np.uint64],
     n_jobs: int,
     derived: Any = None,
-) -> list[T]:
-    """`function(derived, rows, chunk, log_joints)` of all chunks of rows, in their order."""
+    parts: list[slice] | None = None,
+) -> list[list[T]]:
+    """`function(derived, rows, chunk, log_joints)` of all chunks of rows, block by block.
+
+    Blocks are those of `parts`, if they are given.
+    """
     if derived is None:
         derived = model.prepare(params, data.X.dtype)
 
@@ -101,7 +117,9 @@ def map_chunks(
             found.append(function(derived, rows, chunk, log_joints))
         return found
 
-    results: list[T] = []
+    results: list[list[T]] = []
     with one_blas_thread():
-        map_blocks(work, slice(0, len(data)), n_jobs, take=results.extend)
+        in_threads(
+            work, blocks(slice(0, len(data)), 0) if parts is None else parts, n_jobs, results.append
+        )
     return results

@@ -2,33 +2,34 @@
 
 A run is a chain of `step`s over an `EMState`, which holds everything the next step needs: save it,
 and a run can be continued as if it had never stopped. Rows are independent given the parameters, so
-an E-step is threads over fixed blocks of rows, whose statistics are summed in the order of the
-blocks: the number of threads changes nothing in the result.
+an E-step is threads, and maybe processes, over fixed blocks of rows, whose statistics are added
+exactly: how many there are changes nothing in the result.
 """
 
-import time
-from collections.abc import Generator
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evoem import evolution as breeding
-from evoem import posterior, streams, validation
-from evoem.candidates import choose
+from evoem import streams, validation
+from evoem.checkpoints import DEFAULT_EVERY
 from evoem.data import Data
-from evoem.em_state import EMState, EStepInfo, PartResult, StepInfo
-from evoem.errors import numbered_rows
+from evoem.em_state import EMState, EStepInfo, StepInfo
 from evoem.evolution import Evolution
 from evoem.first_states import first_states
-from evoem.incremental import incremental_step
-from evoem.models.base import Model, Posterior, add_statistics, size_in_bytes
-from evoem.runtime.threads import crew, map_blocks, one_blas_thread
-from evoem.stopping import Callback, Convergence, Criterion, call_back, says_stop
+from evoem.iteration import Iteration
+from evoem.kept_run import KeptRun
+from evoem.models.base import Model
+from evoem.runtime.communicator import ALONE, Communicator, any_of
+from evoem.runtime.interrupts import EXIT_TERMINATED
+from evoem.runtime.threads import crew
+from evoem.shares import SharedRows, shares_of
+from evoem.stopping import Callback, Convergence, Criterion, asks_to_stop, has_converged
 
 __all__ = [
     "Callback", "Convergence", "Criterion", "Data", "EMState", "EStepInfo", "Evolution", "StepInfo",
-    "call_back", "e_step", "init", "m_step", "run", "says_stop", "step",
+    "e_step", "init", "m_step", "run", "step",
 ]  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def init(
     seed: int = 0,
     n_jobs: int = 1,
     derived: Any = None,
+    comm: Communicator = ALONE,
 ) -> EMState:
     """The state before the first iteration.
 
@@ -60,10 +62,14 @@ def init(
         Threads.
     derived : optional
         What `model.prepare` makes of `params`, if that is at hand.
+    comm : Communicator
+        Other processes, see `evoem.distributed`. Each has consecutive rows, those of the first
+        process first; some may have none.
 
     Returns
     -------
     EMState
+        Of this process's rows.
 
     Examples
     --------
@@ -74,22 +80,32 @@ def init(
     >>> state.states.shape, state.iteration
     ((20, 4, 1), 0)
     """
-    validation.integer("seed", seed, 0, streams.LARGEST_WORD)
-    validation.integer("n_jobs", n_jobs, 1)
+    seed = validation.integer("seed", seed, 0, streams.LARGEST_WORD)
+    n_jobs = validation.integer("n_jobs", n_jobs, 1)
+    validation.communicator(comm)
+    data = shares_of(data, comm).number(data)
     if params is None:
-        validation.integer("n_latents", n_latents, 1)
+        n_latents = validation.integer("n_latents", n_latents, 1)
         rng = np.random.default_rng(seed)
-        params = model.initialize(data.X, data.observed, n_latents, rng)
+        others = {"comm": comm} if comm.size > 1 else {}
+        params = model.initialize(data.X, data.observed, n_latents, rng, **others)
     validation.same_features(data.X, params)
     H = len(params.activation_probs)
     n_states = validation.n_states(n_states, H)
     first = first_states(model, data, params, n_states, seed, n_jobs, derived)
-    model.check(params, data.X, data.observed, first)
+    if len(data):
+        model.check(params, data.X, data.observed, first)
     return EMState(params, first, np.full(first.shape[:2], -np.inf), (), False, 0, seed)
 
 
 def e_step(
-    model: Model, data: Data, state: EMState, evolution: Evolution, *, n_jobs: int = 1
+    model: Model,
+    data: Data,
+    state: EMState,
+    evolution: Evolution,
+    *,
+    n_jobs: int = 1,
+    comm: Communicator = ALONE,
 ) -> tuple[EMState, Any, EStepInfo]:
     """The variational E-step: breed states, keep the best of each row (alg:eem, the inner loop).
 
@@ -99,14 +115,17 @@ def e_step(
     state : EMState
         Its arrays are overwritten.
     n_jobs : int
+    comm : Communicator
+        See `init`.
 
     Returns
     -------
     state : EMState
         With better states, and their log-joints under its parameters.
     statistics
-        What `m_step` needs of them: they add over rows.
+        What `m_step` needs of them: they add over rows, and are those of all processes.
     info : EStepInfo
+        Of all processes.
 
     Examples
     --------
@@ -118,44 +137,11 @@ def e_step(
     >>> bool(np.isfinite(info.bound)), float(statistics.n_rows)
     (True, 20.0)
     """
-    _check_step(data, state, evolution, n_jobs)
-    with one_blas_thread(), crew(n_jobs):
-        found = _improve(model, data, evolution, n_jobs, state, slice(0, len(data)))
-    return state._replace(current=True), found.statistics, found.info
-
-
-def _improve(
-    model: Model, data: Data, evolution: Evolution, n_jobs: int, state: EMState, part: slice
-) -> PartResult:
-    """Better states and the statistics of a part of the data; `state` is changed in place."""
-    params = state.params
-    derived = model.prepare(params, data.X.dtype)
-    n_states = state.states.shape[1]
-    own = streams.start(state.seed, state.iteration, data.numbers[part])
-    statistics, total = model.empty_statistics(params), EStepInfo()
-
-    def work(block: slice) -> tuple[Any, EStepInfo]:
-        sums, info = model.empty_statistics(params), EStepInfo()
-        for chunk in posterior.chunks(block, n_states + evolution.n_bred):
-            rows = data.take(chunk).prepare(model, derived)
-            kept, log_joints = state.states[chunk], state.log_joints[chunk]
-            random = own[chunk.start - part.start : chunk.stop - part.start]
-            with numbered_rows(range(chunk.start, chunk.stop)):
-                improvement = posterior.improve(
-                    model, derived, rows, evolution, random, kept, log_joints, state.current
-                )
-            weights, bounds = posterior.weigh(log_joints)
-            model.accumulate(sums, params, derived, rows, Posterior(kept, weights))
-            info = info.plus(EStepInfo(bounds.sum(), *improvement))
-        return sums, info
-
-    def add(result: tuple[Any, EStepInfo]) -> None:
-        nonlocal total
-        add_statistics(statistics, result[0])
-        total = total.plus(result[1])
-
-    map_blocks(work, part, n_jobs, size_in_bytes(statistics), add)
-    return PartResult(*model.finish_statistics(derived, statistics), total)
+    evolution, n_jobs = _checked_step(data, state, evolution, n_jobs)
+    shared = SharedRows(model, data, state.params, 1, comm)
+    iteration = Iteration(model, shared.data, n_jobs, shared.layout)
+    state, statistics, info = iteration.e_step(shared.forth(state), evolution)
+    return shared.back(state), statistics, info
 
 
 def m_step(
@@ -166,6 +152,7 @@ def m_step(
     info: EStepInfo | None = None,
     *,
     n_jobs: int = 1,
+    comm: Communicator = ALONE,
 ) -> tuple[EMState, int]:
     """New parameters from the statistics of an E-step (alg:eem, the outer loop).
 
@@ -180,6 +167,8 @@ def m_step(
     info : EStepInfo, optional
         With the bound of all rows; without it the first candidate is taken.
     n_jobs : int
+    comm : Communicator
+        See `init`. Every process makes the same step.
 
     Returns
     -------
@@ -198,11 +187,10 @@ def m_step(
     >>> state.params.components.shape, evaluated
     ((3, 4), 0)
     """
-    offered, risen, evaluated = model.update(state.params, statistics), False, 0
-    if isinstance(offered, Generator):
-        bound = None if info is None else info.bound
-        offered, risen, evaluated = choose(offered, model, data, state, bound, n_jobs)
-    return state._replace(params=offered, current=risen), evaluated
+    shared = SharedRows(model, data, state.params, 1, comm)
+    iteration = Iteration(model, shared.data, n_jobs, shared.layout)
+    state, evaluated = iteration.m_step(shared.forth(state), statistics, info)
+    return shared.back(state), evaluated
 
 
 def step(
@@ -213,6 +201,7 @@ def step(
     *,
     n_parts: int = 1,
     n_jobs: int = 1,
+    comm: Communicator = ALONE,
 ) -> tuple[EMState, StepInfo]:
     """One iteration: a variational E-step and an M-step (the outer loop of alg:eem).
 
@@ -226,11 +215,14 @@ def step(
         the paper's full batch.
     n_jobs : int
         Threads.
+    comm : Communicator
+        See `init`.
 
     Returns
     -------
     state : EMState
     info : StepInfo
+        Of all processes, but for the seconds.
 
     Examples
     --------
@@ -242,23 +234,12 @@ def step(
     >>> info.iteration, state.iteration
     (1, 1)
     """
-    started = time.perf_counter()
-    _check_step(data, state, evolution, n_jobs)
-    validation.integer("n_parts", n_parts, 1)
-    with one_blas_thread(), crew(n_jobs):
-        if n_parts > 1:
-            improve = partial(_improve, model, data, evolution, n_jobs)
-            update = partial(m_step, model, data, n_jobs=n_jobs)
-            state, found = incremental_step(model, len(data), state, n_parts, improve, update)
-        else:
-            state, statistics, found = e_step(model, data, state, evolution, n_jobs=n_jobs)
-            state, compared = m_step(model, data, state, statistics, found, n_jobs=n_jobs)
-            state = state._replace(params=model.canonical(state.params), statistics=())
-            found = found._replace(evaluated=found.evaluated + compared)
-    state = state._replace(iteration=state.iteration + 1)
-    seconds = time.perf_counter() - started
-    bound = float(found.bound) / len(data)
-    return state, StepInfo(state.iteration, bound, seconds, found.evaluated, found.replaced)
+    evolution, n_jobs = _checked_step(data, state, evolution, n_jobs)
+    n_parts = validation.integer("n_parts", n_parts, 1)
+    shared = SharedRows(model, data, state.params, n_parts, comm)
+    iteration = Iteration(model, shared.data, n_jobs, shared.layout)
+    state, info = iteration.step(shared.forth(state), evolution)
+    return shared.back(state), info
 
 
 def run(
@@ -272,6 +253,10 @@ def run(
     callback: Callback | None = None,
     n_parts: int = 1,
     n_jobs: int = 1,
+    checkpoint: str | Path | None = None,
+    every: float = DEFAULT_EVERY,
+    resume: bool = False,
+    comm: Communicator = ALONE,
 ) -> tuple[EMState, list[StepInfo]]:
     """Iterate until converged, until the callback returns True, or `max_iter` times.
 
@@ -288,11 +273,25 @@ def run(
         arguments.
     n_parts, n_jobs : int
         See `step`.
+    checkpoint : str or Path, optional
+        File that the run is kept in, so that it can go on where it was stopped. Ctrl-C and SIGTERM,
+        as a queue sends it before a time limit, then wait for the end of the iteration and are kept
+        there, before KeyboardInterrupt is raised or the program ends with exit code 143.
+    every : float
+        Seconds between checkpoints, at least; there is one at the end in any case.
+    resume : bool
+        Go on from the checkpoint if it exists: the run ends with the bits of one that was never
+        stopped. Data, model, evolution, seed and `n_parts` must be the same. `state` is then only
+        an example of what the model's parameters are.
+    comm : Communicator
+        See `init`. Callbacks are called in every process, any of which may end the run. A run may
+        be resumed by another number of processes.
 
     Returns
     -------
     state : EMState
     infos : list of StepInfo
+        Of all iterations, those before the run was resumed included.
 
     Examples
     --------
@@ -304,22 +303,34 @@ def run(
     >>> bool(infos[-1].free_energy > infos[0].free_energy)
     True
     """
-    validation.integer("max_iter", max_iter, 0)
-    validation.integer("n_jobs", n_jobs, 1)
-    infos: list[StepInfo] = []
-    with crew(n_jobs):
-        for _ in range(max_iter):
-            state, info = step(model, data, state, evolution, n_parts=n_parts, n_jobs=n_jobs)
+    max_iter = validation.integer("max_iter", max_iter, 0)
+    n_parts = validation.integer("n_parts", n_parts, 1)
+    evolution, n_jobs = _checked_step(data, state, evolution, n_jobs)
+    shared = SharedRows(model, data, state.params, n_parts, comm)
+    data, state = shared.data, shared.forth(state)
+    iteration = Iteration(model, data, n_jobs, shared.layout)
+    kept = KeptRun(model, data, state, evolution, checkpoint, every, resume, shared.layout)
+    state, infos = kept.start(max_iter)
+    with crew(n_jobs), kept.guarded() as signals:
+        while len(infos) < max_iter and not has_converged(convergence, infos):
+            state, info = iteration.step(state, evolution)
             infos.append(info)
-            if callback is not None and says_stop(call_back(callback, info, state)):
+            kept.save(state, infos)
+            if any(any_of(comm, asks_to_stop(callback, info, state), *signals.came())):
                 break
-            if convergence is not None and convergence([one.free_energy for one in infos]):
-                break
-    return state, infos
+        kept.save(state, infos, ended=True)
+        terminated, interrupted = any_of(comm, *signals.came())
+        if terminated:
+            raise SystemExit(EXIT_TERMINATED)
+        if interrupted:
+            raise KeyboardInterrupt
+    return shared.back(state), infos
 
 
-def _check_step(data: Data, state: EMState, evolution: Evolution, n_jobs: int) -> None:
-    breeding.check(evolution, len(state.params.activation_probs))
+def _checked_step(
+    data: Data, state: EMState, evolution: Evolution, n_jobs: int
+) -> tuple[Evolution, int]:
+    evolution = breeding.checked(evolution, len(state.params.activation_probs))
     validation.same_rows(data.X, state.states)
     validation.same_features(data.X, state.params)
-    validation.integer("n_jobs", n_jobs, 1)
+    return evolution, validation.integer("n_jobs", n_jobs, 1)

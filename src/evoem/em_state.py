@@ -7,23 +7,65 @@ from numpy.typing import NDArray
 
 
 class EMState(NamedTuple):
-    """All that the next step needs. `step` overwrites its arrays: copy what must be kept."""
+    """All that the next step needs. `step` overwrites its arrays: copy what must be kept.
+
+    Attributes
+    ----------
+    params : NamedTuple
+        The model's parameters.
+    states : uint64 array of shape (n_samples, n_states, n_words)
+        The states kept for each row, see `evoem.states`.
+    log_joints : float64 array of shape (n_samples, n_states)
+        log p(s, x) of each.
+    statistics : tuple
+        Those of each part of the data, for mini-batches; empty before.
+    current : bool
+        Whether the log-joints belong to `params`, not to those before the last M-step.
+    iteration : int
+        How many there were.
+    seed : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em, models
+    >>> data = em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(models.BinarySparseCodingModel(), data, n_latents=3, n_states=4)
+    >>> state.params.components.shape, state.log_joints.shape, state.current
+    ((3, 4), (20, 4), False)
+    """
 
     params: Any
-    states: NDArray[np.uint64]  # (n_samples, n_states, n_words), see `evoem.states`
-    log_joints: NDArray[np.float64]  # (n_samples, n_states)
-    statistics: tuple[Any, ...]  # of each part of the data, for mini-batches; empty before
-    current: bool  # whether the log-joints belong to `params`, not to those before the last M-step
+    states: NDArray[np.uint64]
+    log_joints: NDArray[np.float64]
+    statistics: tuple[Any, ...]
+    current: bool
     iteration: int
     seed: int
 
 
 class EStepInfo(NamedTuple):
-    """What an E-step found."""
+    """What an E-step found.
 
-    bound: float = 0.0  # log Σ_s p(s, x), summed over the rows
-    evaluated: int = 0  # log-joints computed
-    replaced: int = 0  # kept states that gave way to better ones
+    Attributes
+    ----------
+    bound : float
+        log Σ_s p(s, x), summed over the rows.
+    evaluated : int
+        Log-joints computed.
+    replaced : int
+        Kept states that gave way to better ones.
+
+    Examples
+    --------
+    >>> from evoem import em
+    >>> em.EStepInfo(-3.0, 8, 2).plus(em.EStepInfo(-1.0, 8, 0))
+    EStepInfo(bound=-4.0, evaluated=16, replaced=2)
+    """
+
+    bound: float = 0.0
+    evaluated: int = 0
+    replaced: int = 0
 
     def plus(self, other: "EStepInfo") -> "EStepInfo":
         """Of the rows of both."""
@@ -32,6 +74,14 @@ class EStepInfo(NamedTuple):
             self.evaluated + other.evaluated,
             self.replaced + other.replaced,
         )
+
+
+class BlockSums(NamedTuple):
+    """What an E-step adds up over rows."""
+
+    statistics: Any
+    bound: NDArray[np.float64]
+    counts: NDArray[np.float64]  # log-joints computed, and states replaced
 
 
 class PartResult(NamedTuple):
@@ -43,10 +93,33 @@ class PartResult(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """What happened in one iteration."""
+    """What happened in one iteration.
 
-    iteration: int  # from one
-    free_energy: float  # the bound per data point after the E-step, before the M-step
+    Attributes
+    ----------
+    iteration : int
+        Its number, from one.
+    free_energy : float
+        The bound per data point after the E-step, before the M-step.
+    seconds : float
+    states_evaluated : int
+        Log-joints computed.
+    states_replaced : int
+        Kept states that gave way to better ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em, models
+    >>> model, data = models.BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> state = em.init(model, data, n_latents=3, n_states=4)
+    >>> state, info = em.step(model, data, state, em.Evolution(3, 2))
+    >>> info.iteration, bool(info.states_replaced <= info.states_evaluated)
+    (1, True)
+    """
+
+    iteration: int
+    free_energy: float
     seconds: float
     states_evaluated: int
     states_replaced: int

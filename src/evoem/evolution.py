@@ -29,6 +29,7 @@ from evoem.states import (
     flip_each,
     has,
     insert_if_new,
+    known_number,
     whole_population,
 )
 from evoem.streams import next_below, next_float
@@ -43,7 +44,32 @@ CANDIDATES = 2
 
 
 class Evolution(NamedTuple):
-    """How children are bred: the paper's N_p, N_m, N_g and its choice of operators."""
+    """How children are bred (subsec:evolutionary_optimization).
+
+    Parameters
+    ----------
+    n_parents : int, default=6
+        N_p, the parents that each row selects among its states.
+    n_children : int, default=5
+        N_m, the mutations of each parent; of no account with crossover.
+    n_generations : int, default=2
+        N_g, how often children become parents.
+    parents : str, default="fit"
+        How parents are selected: by fitness, "random", or the "best".
+    mutation : str, default="uniform"
+        Which bits are flipped: any one, "sparse" ones, or those that the model finds promising,
+        "guided".
+    crossover : bool, default=False
+        Whether all pairs of parents exchange bits before that.
+
+    Examples
+    --------
+    >>> from evoem import em
+    >>> em.Evolution(n_parents=4, n_children=3).n_bred
+    24
+    >>> em.Evolution(n_parents=4, crossover=True, mutation="sparse").children_per_generation
+    12
+    """
 
     n_parents: int = 6
     n_children: int = 5
@@ -51,6 +77,8 @@ class Evolution(NamedTuple):
     parents: str = "fit"
     mutation: str = "uniform"
     crossover: bool = False
+    # Whether children that exist already may be parents of the next generation too (alg:eem).
+    known_children: bool = False
 
     @property
     def children_per_generation(self) -> int:
@@ -404,6 +432,7 @@ def evolution_for(
     parents: Any,
     mutation: Any,
     crossover: Any,
+    known_children: bool = False,
 ) -> Evolution:
     """Settings of the evolutionary algorithm; None takes the default that fits."""
     crossover = validation.boolean("crossover", crossover)
@@ -414,20 +443,30 @@ def evolution_for(
     if n_children is None:
         n_children = min(5, n_latents)
     validation.integer("n_parents", n_parents, 1, n_states, " (n_states)")
-    settings = Evolution(n_parents, n_children, n_generations, parents, mutation, crossover)
-    check(settings, n_latents)
-    return settings
+    settings = Evolution(
+        n_parents, n_children, n_generations, parents, mutation, crossover, known_children
+    )
+    return checked(settings, n_latents)
 
 
-def check(evolution: Evolution, n_latents: int) -> None:
-    """Refuse settings of the evolutionary algorithm that cannot be carried out."""
-    validation.integer("n_parents", evolution.n_parents, 2 if evolution.crossover else 1)
-    validation.integer("n_children", evolution.n_children, 1, n_latents, " (n_latents)")
-    validation.integer("n_generations", evolution.n_generations, 1)
+def checked(evolution: Evolution, n_latents: int) -> Evolution:
+    """Settings of the evolutionary algorithm, refused if they cannot be carried out."""
+    crossover = validation.boolean("crossover", evolution.crossover)
+    least, most = 2 if crossover else 1, int(n_latents)
+    n_parents = validation.integer("n_parents", evolution.n_parents, least)
+    n_children = validation.integer("n_children", evolution.n_children, 1, most, " (n_latents)")
+    n_generations = validation.integer("n_generations", evolution.n_generations, 1)
     validation.choice("parents", evolution.parents, OPERATORS["parents"])
     validation.choice("mutation", evolution.mutation, OPERATORS["mutation"])
-    if evolution.crossover and n_latents < 2:
+    if crossover and n_latents < 2:
         raise ValueError(f"crossover=True needs n_latents of at least 2; got {n_latents}.")
+    return evolution._replace(
+        n_parents=n_parents,
+        n_children=n_children,
+        n_generations=n_generations,
+        crossover=crossover,
+        known_children=validation.boolean("known_children", evolution.known_children),
+    )
 
 
 def breed(population: Population, evolution: Evolution, breeding: Breeding) -> Genomes:
@@ -435,6 +474,8 @@ def breed(population: Population, evolution: Evolution, breeding: Breeding) -> G
     select = OPERATORS["parents"][evolution.parents]
     mutate = OPERATORS["mutation"][evolution.mutation]
     parents = select(population, evolution.n_parents, breeding)
+    if not parents.counts.any():  # no row has a state left that it has not seen
+        return parents
     if evolution.crossover:
         return mutate(OPERATORS["crossover"]["all_pairs"](parents, breeding), 1, breeding)
     return mutate(parents, evolution.n_children, breeding)
@@ -464,6 +505,30 @@ def _admit(kept, children, counts, first, bred, tables, sizes):
     return True
 
 
+@kernel
+def _all_children(
+    children, counts, kept, kept_log_joints, bred, bred_log_joints, tables, log_joints
+):
+    """Move the children of each row together, each once, with their log-joints; all are known."""
+    n_kept = kept.shape[1]
+    listed = np.empty(n_kept + bred.shape[1], np.bool_)
+    for r in range(children.shape[0]):
+        listed[:] = False
+        n = 0
+        for c in range(counts[r]):
+            number = known_number(children, r, c, kept, bred, ZERO, tables)
+            if listed[number]:
+                continue
+            listed[number] = True
+            copy(children, r, c, children, r, n)
+            if number < n_kept:
+                log_joints[r, n] = kept_log_joints[r, number]
+            else:
+                log_joints[r, n] = bred_log_joints[r, number - n_kept]
+            n += 1
+        counts[r] = n
+
+
 class Pool:
     """The states a block of rows has seen in one E-step, each once: kept ones, then children.
 
@@ -487,3 +552,15 @@ class Pool:
             raise ValueError("states must differ within each row; got some twice.")
         self._first = False
         return Population(self.states, self.log_joints, starts, self.sizes.copy())
+
+    def all_of(self, children: Genomes) -> Population:
+        """Children that were admitted, whether or not they were new then, each once.
+
+        Their arrays are overwritten. The log-joints of those that were new must be known by now.
+        """
+        states, counts = children
+        log_joints = np.empty(states.shape[:2])
+        _all_children(
+            states, counts, *self.kept[:2], self.states, self.log_joints, self._tables, log_joints
+        )
+        return Population(states, log_joints, np.zeros(len(states), np.int64), counts)

@@ -1,32 +1,30 @@
 """The incremental schedule of EM, for mini-batches (Neal and Hinton, 1998)."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 from evoem.em_state import EMState, EStepInfo, PartResult
 from evoem.models.base import Model, add_statistics
 
-Improve = Callable[[EMState, slice], PartResult]
+Improve = Callable[[EMState, int], PartResult]
 Update = Callable[[EMState, Any, EStepInfo | None], tuple[EMState, int]]
 
 
 def incremental_step(
-    model: Model, n_rows: int, state: EMState, n_parts: int, improve: Improve, update: Update
+    model: Model, state: EMState, n_parts: int, improve: Improve, update: Update
 ) -> tuple[EMState, EStepInfo]:
-    """Rows in consecutive parts, an M-step after each on the latest statistics of *all* parts.
+    """Part after part of the rows, an M-step after each on the latest statistics of *all* parts.
 
-    `improve` is the E-step of a part of the rows, `update` the M-step. The first iteration is
+    `improve` is the E-step of a part, by its number, `update` the M-step. The first iteration is
     full-batch in any case: else the first parts would take the whole dictionary.
     """
-    parts = parts_of(n_rows, n_parts)
     first = len(state.statistics) != n_parts
     latest: list[Any] = [None] * n_parts if first else list(state.statistics)
     total = EStepInfo()
     for group in [range(n_parts)] if first else [[number] for number in range(n_parts)]:
         later = {}
         for number in group:
-            found = improve(state, parts[number])
+            found = improve(state, number)
             latest[number], later[number] = found.statistics, found.later
             total = total.plus(found.info)
         statistics = model.empty_statistics(state.params)
@@ -41,10 +39,3 @@ def incremental_step(
         for number, kept in later.items():
             latest[number] = kept
     return state._replace(statistics=tuple(latest)), total
-
-
-def parts_of(n_rows: int, n_parts: int) -> list[slice]:
-    """Consecutive parts of equal size; the last is smaller, and with few rows some are empty."""
-    size = -(-n_rows // n_parts)
-    ends = [min(number * size, n_rows) for number in range(n_parts + 1)]
-    return [slice(start, stop) for start, stop in pairwise(ends)]

@@ -1,6 +1,7 @@
 """What is inferred with the parameters held fixed: `infer`, `bounds`, `estimate`."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,11 +23,32 @@ T = TypeVar("T")
 
 
 class Inference(NamedTuple):
-    """Posteriors of rows."""
+    """Posteriors of rows, which `infer` gives.
 
-    states: NDArray[np.uint64]  # (n_samples, n_states, n_words)
-    log_joints: NDArray[np.float64]  # (n_samples, n_states)
-    bounds: NDArray[np.float64]  # (n_samples,)
+    Attributes
+    ----------
+    states : uint64 array of shape (n_samples, n_states, n_words)
+        The states kept for each row, see `evoem.states`.
+    log_joints : float64 array of shape (n_samples, n_states)
+        log p(s, x) of each.
+    bounds : float64 array of shape (n_samples,)
+        log Σ_s p(s, x) of each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem import em, inference
+    >>> from evoem.models import BinarySparseCodingModel
+    >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
+    >>> params = em.init(model, data, n_latents=2, n_states=4).params
+    >>> found = inference.infer(model, data, params, em.Evolution(2, 1), n_states=4)
+    >>> bool(np.allclose(found.bounds, np.logaddexp.reduce(found.log_joints, axis=1)))
+    True
+    """
+
+    states: NDArray[np.uint64]
+    log_joints: NDArray[np.float64]
+    bounds: NDArray[np.float64]
 
 
 def infer(
@@ -87,10 +109,10 @@ def infer(
     ((20, 4, 1), (20,))
     """
     H = len(params.activation_probs)
-    breeding.check(evolution, H)
+    evolution = breeding.checked(evolution, H)
     validation.same_features(data.X, params)
-    validation.integer("max_iter", max_iter, 1)
-    validation.integer("n_jobs", n_jobs, 1)
+    max_iter = validation.integer("max_iter", max_iter, 1)
+    n_jobs = validation.integer("n_jobs", n_jobs, 1)
     rows = streams.row_keys(data.X, data.observed) if data.rows is None else data.rows
     if derived is None:
         derived = model.prepare(params, data.X.dtype)
@@ -170,7 +192,8 @@ def bounds(
         return posterior.weigh(log_joints)[1]
 
     _check_kept(data, params, kept, n_jobs)
-    return np.concatenate(map_chunks(weigh, model, data, params, kept, n_jobs))
+    found = map_chunks(weigh, model, data, params, kept, n_jobs)
+    return np.concatenate([np.empty(0), *chain.from_iterable(found)])
 
 
 def estimate(
@@ -222,10 +245,10 @@ def estimate(
         return function(params, derived, rows, Posterior(kept[chunk], weights))
 
     _check_kept(data, params, kept, n_jobs)
-    return map_chunks(apply, model, data, params, kept, n_jobs, derived)
+    return list(chain.from_iterable(map_chunks(apply, model, data, params, kept, n_jobs, derived)))
 
 
 def _check_kept(data: Data, params: Any, kept: NDArray[np.uint64], n_jobs: int) -> None:
     validation.same_features(data.X, params)
     validation.kept_states("kept", kept, len(data), len(params.activation_probs))
-    validation.integer("n_jobs", n_jobs, 1)
+    n_jobs = validation.integer("n_jobs", n_jobs, 1)

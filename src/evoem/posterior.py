@@ -13,7 +13,7 @@ from evoem.evolution import Breeding, Evolution, Pool, breed
 from evoem.models.base import Model, flip_gains
 from evoem.ranking import kth_largest
 from evoem.runtime.compile import ZERO, kernel
-from evoem.states import States, copy, unpack, whole_population
+from evoem.states import Genomes, States, copy, unpack, whole_population
 
 # Rows are worked on a few at a time, so that what they need stays in the processor's cache.
 STATES_AT_ONCE = 120_000
@@ -181,8 +181,12 @@ def improve(
         flip_gains=lambda genomes: flip_gains(model, derived, rows, genomes),
         best_additions=lambda genomes, n: model.best_additions(derived, rows, genomes, n),
     )
+    children: Genomes | None = None
     for _ in range(evolution.n_generations):
-        population = pool.admit(breed(population, evolution, breeding))
+        if children is not None and evolution.known_children:
+            population = pool.all_of(children)
+        children = breed(population, evolution, breeding)
+        population = pool.admit(children)
         model.log_joints(derived, rows, population)
     replaced = keep_best(pool, log_joints)
     unknown = 0 if current else log_joints.size

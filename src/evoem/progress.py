@@ -1,99 +1,59 @@
-"""Restore slice after slice, and show on the screen how far it is."""
+"""Restore a picture or a stack, and tell how far it is."""
 
 import math
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
 from evoem.images.canonical_arrays import Canonical
+from evoem.images.journal import journal_of
 from evoem.images.learning import Progress
-from evoem.images.restore import Restoration, restore_canonical
-from evoem.images.stacks import TimeShares
+from evoem.images.restore import Restoration, restore_all, several
 from evoem.runtime import interrupts
-
-SECONDS_BETWEEN_LINES = 10.0
+from evoem.screen import Screen
 
 
 def restore_slices(
-    slices: Sequence[Canonical], keep_observed: bool, options: dict[str, Any], *, quiet: bool
+    slices: Sequence[Canonical], keep_observed: bool, options: dict[str, Any], screen: Screen
 ) -> list[Restoration]:
-    """Restore each slice on its own; fewer come back if interrupted, but at least one.
+    """Restore an image, or slices together; fewer come back if interrupted, but at least one.
 
-    The time limit is for all slices. An interrupt that the learning does not turn into a result is
-    raised if no slice is done, or if it is the second one.
+    An interrupt while a model learns finishes all slices with what was learnt. One that comes later
+    leaves the others as they are; it is raised if no slice is done, or if nothing was learnt.
     """
-    shares = TimeShares(options["time_limit"], len(slices))
+    journal = journal_of(slices, keep_observed, options)
     results: list[Restoration] = []
-    screen = Screen(len(slices), quiet)
-    with screen.shown() as show, interrupts.noted(screen.acknowledge) as noted:
+    screen.n_slices = len(slices)
+    last: list[Progress] = []
+
+    def show(progress: Progress) -> None:
+        last[:] = [progress]
+        # Before the model learns, most of the work is still to come.
+        left = progress.seconds_left if progress.stage == "learning" else None
+        screen.foresee(left, details(progress), line(progress, len(slices)))
+
+    def acknowledge(number: int) -> None:
+        screen.say(stopping(number, last[0] if last else None))
+
+    own = options | {"callback": None if screen.quiet else show}
+    started = time.perf_counter()
+    with interrupts.noted(acknowledge, several=several(options)) as noted:
         try:
-            for number, one in enumerate(slices):
-                callback = None if show is None else partial(show, number)
-                own = options | {"time_limit": shares.next(), "callback": callback}
-                result = restore_canonical(one, keep_observed, own, time.perf_counter())
+            for result in restore_all(slices, keep_observed, own, started, journal):
                 if result.ended == "interrupted" and not len(result.free_energies):
                     raise KeyboardInterrupt  # nothing was learnt
                 results.append(result)
-                if result.ended == "interrupted" or noted.number:
+                while_learning = results[0].ended == "interrupted"
+                if noted.number > while_learning:
                     break
+                if len(results) < len(slices):
+                    screen.begin_slice(len(results))
         except KeyboardInterrupt:
             if not results or noted.number > 1:
                 raise
+    journal.keep(at_once=True)
     return results
-
-
-class Screen:
-    """Progress on standard error: a live line on a terminal, else a line now and then."""
-
-    def __init__(self, n_slices: int, quiet: bool) -> None:
-        self._n_slices = n_slices
-        self._quiet = quiet
-        self._last: Progress | None = None
-
-    @contextmanager
-    def shown(self) -> Iterator[Callable[[int, Progress], None] | None]:
-        """Where progress is to be told, unless nobody wants to know."""
-        if self._quiet:
-            yield None
-        elif sys.stderr.isatty():
-            console = Console(stderr=True)
-            options: dict[str, Any] = {"auto_refresh": False, "transient": True}
-            with Live(Text("starting"), console=console, **options) as live:
-
-                def refresh(number: int, progress: Progress) -> None:
-                    self._last = progress
-                    told = line(progress, number, self._n_slices)
-                    live.update(Text(told, no_wrap=True, overflow="ellipsis"), refresh=True)
-
-                yield refresh
-        else:
-            last = time.monotonic()
-
-            def write(number: int, progress: Progress) -> None:
-                nonlocal last
-                self._last = progress
-                if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-                    last = time.monotonic()
-                    sys.stderr.write(line(progress, number, self._n_slices) + "\n")
-                    sys.stderr.flush()
-
-            yield write
-
-    def acknowledge(self, number: int) -> None:
-        """Say that an interrupt came, and what is still done."""
-        if self._quiet:
-            return
-        with suppress(RuntimeError):  # the signal came while this very stream was written to
-            sys.stderr.write(stopping(number, self._last) + "\n")
-            sys.stderr.flush()
 
 
 def stopping(number: int, last: Progress | None) -> str:
@@ -109,20 +69,26 @@ def stopping(number: int, last: Progress | None) -> str:
     )
 
 
-def line(progress: Progress, number: int, n_slices: int) -> str:
+def line(progress: Progress, n_slices: int) -> str:
     """Where a run stands, what matters most first: narrow terminals cut the end off."""
-    left = progress.seconds_left
-    left += (n_slices - number - 1) * (progress.seconds + progress.seconds_left)
     learning = progress.stage == "learning"  # before that, most of the work is still to come
     parts = [
         f"{'iteration' if learning else progress.stage} {progress.iteration}/{progress.max_iter}",
-        *([f"{timedelta(seconds=round(left))} left"] if learning else []),
+        *([f"{timedelta(seconds=round(progress.seconds_left))} left"] if learning else []),
+        details(progress),
+    ]
+    if n_slices > 1:
+        parts.insert(0, f"{n_slices} slices")
+    return ", ".join(parts)
+
+
+def details(progress: Progress) -> str:
+    """What there is to be said of the model."""
+    parts = [
         f"noise {progress.noise_level:.4g}",
         f"bound {progress.free_energy:.2f}",
         f"active {progress.active:.1f}",
         f"replaced {progress.states_replaced}",
         f"{progress.patches_per_second:.0f} patches/s",
     ]
-    if n_slices > 1:
-        parts.insert(0, f"slice {number + 1}/{n_slices}")
-    return ", ".join(parts)
+    return ", ".join(parts) + progress.of_others

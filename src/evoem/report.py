@@ -22,7 +22,6 @@ ENDINGS = {
     "time_limit": "time limit reached",
     "interrupted": "interrupted",
 }
-PEAKS = {"uint8": 255.0, "uint16": 65535.0}
 
 
 def was_interrupted(results: Sequence[Restoration], n_slices: int) -> bool:
@@ -33,9 +32,10 @@ def was_interrupted(results: Sequence[Restoration], n_slices: int) -> bool:
 def notes(results: Sequence[Restoration], n_slices: int) -> list[str]:
     """What the reader of the result should know."""
     found = []
+    common = [note for note in results[0].notes if all(note in one.notes for one in results)]
+    found += [f"All slices: {note}" if n_slices > 1 else note for note in common]
     for number, result in enumerate(results, 1):
-        prefix = f"Slice {number}: " if n_slices > 1 else ""
-        found += [prefix + note for note in result.notes]
+        found += [f"Slice {number}: {note}" for note in result.notes if note not in common]
     if was_interrupted(results, n_slices):
         found.append("Interrupted: the output holds what was learnt up to then.")
     if len(results) < n_slices:
@@ -43,18 +43,11 @@ def notes(results: Sequence[Restoration], n_slices: int) -> list[str]:
     return found
 
 
-def peak(reference: Picture) -> float:
-    """The largest value of 8 or 16 bits, otherwise the range of the picture."""
-    pixels = reference.pixels
-    known = PEAKS.get(pixels.dtype.name)
-    return known or float(pixels.max()) - float(pixels.min())
-
-
 def scores(
     reference: Picture, before: Picture, after: Picture, largest: float | None = None
 ) -> Scores:
     """PSNR and, unless the picture is too small for it, SSIM as the mean over slices."""
-    largest = largest or peak(reference)
+    largest = largest or quality.peak_of(reference.pixels)
     clean, first, second = (
         picture.pixels if picture.stack else picture.pixels[None]
         for picture in (reference, before, after)
@@ -65,17 +58,20 @@ def scores(
         pairs = zip(clean, stack, strict=True)
         return float(np.mean([quality.ssim(*pair, largest, axis) for pair in pairs]))
 
-    found = {"PSNR": (quality.psnr(clean, first, largest), quality.psnr(clean, second, largest))}
-    if min(clean.shape[1:3]) > 2 * quality.SSIM_RADIUS:
-        found["SSIM"] = (mean_ssim(first), mean_ssim(second))
-    return found
+    # Of a picture far from its reference squares may be no doubles: its PSNR is -inf.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        psnr = quality.psnr(clean, first, largest), quality.psnr(clean, second, largest)
+        if min(clean.shape[1:3]) <= 2 * quality.SSIM_RADIUS:
+            return {"PSNR": psnr}
+        return {"PSNR": psnr, "SSIM": (mean_ssim(first), mean_ssim(second))}
 
 
 def summary(results: Sequence[Restoration], found: Scores) -> str:
     """Noise level, iterations, time, how it ended, and how close it came to a reference."""
     levels = sorted(result.noise_level for result in results)
     ends = dict.fromkeys(f"{level:.4g}" for level in (levels[0], levels[-1]))
-    n_iterations = sum(len(result.free_energies) for result in results)
+    # Slices of a stack have the iterations of one model.
+    n_iterations = max(len(result.free_energies) for result in results)
     parts = [
         f"noise level {' to '.join(ends)}",
         *dict.fromkeys(
@@ -114,7 +110,7 @@ def record(results: Sequence[Restoration], picture: Picture, found: Scores) -> d
             **{name: version(name) for name in ("evoem", "numpy", "scipy", "numba")},
         },
         **({"slices": learnt} if picture.stack else learnt[0]),
-        "notes": notes(results, len(picture.pixels) if picture.stack else 1),
+        "notes": [*picture.notes, *notes(results, len(picture.pixels) if picture.stack else 1)],
         **{
             name.lower(): {
                 when: value if math.isfinite(value) else None  # JSON has neither NaN nor inf

@@ -15,6 +15,7 @@ from evoem.streams import next_below, next_float, next_word
 States = NDArray[np.uint64]
 
 ONE = np.uint64(1)
+NEW = np.int64(-1)  # the number of a state that was not known
 LOW6 = np.uint64(63)
 # Multiplying a lone bit by this de Bruijn sequence puts its position into the top six bits.
 DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
@@ -145,7 +146,24 @@ def _unpack(packed, out):
 
 
 def pack(dense: NDArray[np.bool_]) -> States:
-    """Packed form of boolean states `(…, n_latents)`."""
+    """Packed form of boolean states.
+
+    Parameters
+    ----------
+    dense : bool array of shape (…, n_latents)
+
+    Returns
+    -------
+    packed : uint64 array of shape (…, n_words)
+        Latent h is bit h % 64 of word h // 64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem.states import pack
+    >>> pack(np.array([[True, False, True]])).tolist()
+    [[5]]
+    """
     dense = np.ascontiguousarray(dense, np.bool_)
     n_latents = dense.shape[-1]
     out = np.zeros((*dense.shape[:-1], n_words(n_latents)), np.uint64)
@@ -154,7 +172,24 @@ def pack(dense: NDArray[np.bool_]) -> States:
 
 
 def unpack(packed: States, n_latents: int) -> NDArray[np.bool_]:
-    """Boolean states `(…, n_latents)` of packed ones."""
+    """Boolean states of packed ones.
+
+    Parameters
+    ----------
+    packed : uint64 array of shape (…, n_words)
+    n_latents : int
+
+    Returns
+    -------
+    dense : bool array of shape (…, n_latents)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem.states import unpack
+    >>> unpack(np.array([[5]], np.uint64), 3).tolist()
+    [[True, False, True]]
+    """
     packed = np.ascontiguousarray(packed)
     out = np.empty((*packed.shape[:-1], n_latents), np.bool_)
     _unpack(packed.reshape(1, -1, packed.shape[-1]), out.reshape(-1, n_latents))
@@ -186,8 +221,8 @@ def empty_tables(n_rows: int, capacity: int) -> NDArray[np.unsignedinteger]:
 
 
 @inlined
-def insert_if_new(states, r, m, kept, bred, number, tables):
-    """Take `states[r, m]` as this `number` into the set of row r, unless it is known.
+def known_number(states, r, m, kept, bred, number, tables):
+    """The number of `states[r, m]` in the set of row r; NEW if it is taken in as this `number`.
 
     States are numbered through `kept[r]`, then `bred[r]`. The lower half of a slot of `tables[r]`
     is a number plus one, zero if the slot is free; the upper half is a part of the hash. Where that
@@ -205,12 +240,18 @@ def insert_if_new(states, r, m, kept, bred, number, tables):
             known = np.int64(entry & ((ONE << half) - ONE)) - 1
             if known < n_kept:
                 if equal(states, r, m, kept, known):
-                    return False
+                    return known
             elif equal(states, r, m, bred, known - n_kept):
-                return False
+                return known
         slot = (slot + ONE) & last
     tables[r, slot] = (part << half) | np.uint64(number + 1)
-    return True
+    return NEW
+
+
+@inlined
+def insert_if_new(states, r, m, kept, bred, number, tables):
+    """Take `states[r, m]` as this `number` into the set of row r, unless it is known."""
+    return known_number(states, r, m, kept, bred, number, tables) == NEW
 
 
 @inlined

@@ -12,7 +12,13 @@ Callback = Callable[[StepInfo], Any] | Callable[[StepInfo, EMState], Any]
 
 
 class Criterion(Protocol):
-    """Decides when a run has converged."""
+    """Decides when a run has converged: any function of the bounds of all iterations so far.
+
+    Examples
+    --------
+    >>> from evoem import em
+    >>> high_enough: em.Criterion = lambda free_energies: free_energies[-1] > -100
+    """
 
     def __call__(self, free_energies: list[float]) -> bool: ...
 
@@ -20,8 +26,21 @@ class Criterion(Protocol):
 class Convergence(NamedTuple):
     """Converged when the bound rose, on average over `window` iterations, by less than `tol` each.
 
-    In nats per data point. An average, because what one evolutionary E-step finds is chance.
-    `tol=0` never stops.
+    An average, because what one evolutionary E-step finds is chance.
+
+    Parameters
+    ----------
+    tol : float, default=1e-4
+        In nats per data point; 0 never stops.
+    window : int, default=5
+        Iterations.
+
+    Examples
+    --------
+    >>> from evoem import em
+    >>> converged = em.Convergence(tol=0.1, window=2)
+    >>> converged([-9.0, -5.0, -4.0]), converged([-9.0, -5.0, -4.0, -3.99, -3.98])
+    (False, True)
     """
 
     tol: float = 1e-4
@@ -34,8 +53,19 @@ class Convergence(NamedTuple):
         return gain < self.tol * self.window
 
 
-def call_back(callback: Callable[..., Any], info: StepInfo, state: EMState) -> Any:
-    """What a callback says, which is told the state as well if it takes two arguments."""
+def has_converged(convergence: Criterion | None, infos: list[StepInfo]) -> bool:
+    """Whether a run ends after these iterations."""
+    if convergence is None or not infos:
+        return False
+    return convergence([info.free_energy for info in infos])
+
+
+def asks_to_stop(callback: Callback | None, info: StepInfo, state: EMState) -> bool:
+    """Whether a callback ends the run. It is told the state as well if it takes two arguments."""
+    return callback is not None and says_stop(_answer(callback, info, state))
+
+
+def _answer(callback: Callable[..., Any], info: StepInfo, state: EMState) -> Any:
     try:
         inspect.signature(callback).bind(info, state)
     except (TypeError, ValueError):  # it takes one, or does not say what it takes

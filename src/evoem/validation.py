@@ -1,22 +1,26 @@
 """Checks of arguments: an error is one sentence with name, rule and value received."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from numbers import Complex, Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Mask = NDArray[np.bool_] | None
+Mask = NDArray[np.bool_]
 Positions = NDArray[np.floating] | None
 # All states of a row are kept for exact inference; more latents than this would not fit in memory.
 MOST_ENUMERATED = 20
+LARGEST_INTEGER = 2**63 - 1  # what arrays and kernels count with
+ROWS_AT_ONCE = 1 << 13  # that are looked at for what is not finite
 LARGEST = 1e100  # values; sums of their squares are still far from overflow
 
 
 def integer(name: str, value: Any, least: int, most: int | None = None, reason: str = "") -> int:
     """`value` as an int in [least, most]."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if most is None and whole and value > LARGEST_INTEGER:
+        most = LARGEST_INTEGER
     if whole and value >= least and (most is None or value <= most):
         return int(value)
     rule = f"at least {least}" if most is None else f"between {least} and {most}"
@@ -92,12 +96,11 @@ def unchanged(name: str, value: Any, before: Any) -> None:
         raise ValueError(f"{name} must stay {before!r} with warm_start=True; got {value!r}.")
 
 
-def integers(name: str, value: Any, least: int) -> None:
-    """Refuse what is no list or tuple of integers of at least `least`."""
+def integers(name: str, value: Any, least: int) -> tuple[int, ...]:
+    """A list or tuple of integers of at least `least`."""
     if not isinstance(value, tuple | list):
         raise ValueError(f"{name} must be a sequence of integers; got {value!r}.")
-    for place, entry in enumerate(value):
-        integer(f"{name}[{place}]", entry, least)
+    return tuple(integer(f"{name}[{place}]", entry, least) for place, entry in enumerate(value))
 
 
 def function(name: str, value: Any) -> None:
@@ -112,8 +115,17 @@ def callback(value: Any) -> None:
         raise ValueError(f"callback must be callable or None; got {value!r}.")
 
 
+def communicator(value: Any) -> None:
+    """Refuse what cannot talk to other processes."""
+    if not all(hasattr(value, name) for name in ("rank", "size", "add", "collect")):
+        raise ValueError(
+            f"comm must be a communicator, such as evoem.distributed.world(); got {value!r}."
+        )
+
+
 def n_states(value: Any, n_latents: int) -> int:
     """Number of states per row: at most 2**n_latents. "all" is that many, None a default."""
+    n_latents = int(n_latents)
     possible = 2**n_latents if n_latents < 63 else None
     if value is None:
         return 60 if possible is None else min(60, possible)
@@ -132,13 +144,11 @@ def _described(value: Any) -> str:
     return f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
 
 
-def data(X: Any, observed: Mask) -> None:
+def data(X: Any, observed: Mask | None) -> None:
     """Refuse arrays that kernels would misread; cheap, for every call into the core."""
     if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
         what = f"{X.dtype} of shape {X.shape}" if isinstance(X, np.ndarray) else repr(type(X))
         raise ValueError(f"X must be a 2-D array of float32 or float64; got {what}.")
-    if not len(X):
-        raise ValueError(f"X must have at least one row; got the shape {X.shape}.")
     if observed is None:
         return
     if not isinstance(observed, np.ndarray) or observed.dtype != np.bool_:
@@ -174,16 +184,22 @@ def same_size(name: str, states: NDArray[np.uint64], n_states: int) -> None:
         )
 
 
-def finite(X: NDArray[np.floating], observed: Mask) -> None:
+def finite(X: NDArray[np.floating], observed: Mask | None) -> None:
     """Refuse NaN and infinities: in the core missing values are a mask, with zeros in X."""
-    wrong = ~np.isfinite(X)
-    if observed is not None:
-        wrong |= ~observed & (X != 0)
-    if wrong.any():
-        raise ValueError(
-            "X must be finite, with missing values False in observed and zero here; "
-            f"got {X[wrong][0]}."
-        )
+    for part in _parts(X):
+        wrong = ~np.isfinite(X[part])
+        if observed is not None:
+            wrong |= ~observed[part] & (X[part] != 0)
+        if wrong.any():
+            raise ValueError(
+                "X must be finite, with missing values False in observed and zero here; "
+                f"got {X[part][wrong][0]}."
+            )
+
+
+def _parts(X: NDArray[np.floating]) -> Iterator[slice]:
+    """Rows, some at a time: what is found out of all at once would be as large as a quarter."""
+    yield from (slice(start, start + ROWS_AT_ONCE) for start in range(0, len(X), ROWS_AT_ONCE))
 
 
 def same_features(X: NDArray[np.floating], params: Any) -> None:
@@ -216,11 +232,11 @@ def kept_states(name: str, states: Any, n_rows: int, n_latents: int) -> None:
         raise ValueError(f"{name} must have no latent beyond the {n_latents} there are; got some.")
 
 
-def split_missing(X: NDArray[np.floating]) -> tuple[NDArray[np.floating], Mask]:
+def split_missing(X: NDArray[np.floating]) -> tuple[NDArray[np.floating], Mask | None]:
     """Data with zeros for NaN, and the mask of observed values: None if all are."""
-    observed = ~np.isnan(X)
-    if observed.all():
+    if not any(np.isnan(X[part]).any() for part in _parts(X)):
         return np.ascontiguousarray(X), None
+    observed = ~np.isnan(X)
     return np.where(observed, X, X.dtype.type(0)), observed
 
 
@@ -263,25 +279,30 @@ def no_dates(X: Any) -> None:
         raise ValueError(f"X must hold numbers; got {X.dtype}.")
 
 
-def moderate(X: NDArray[np.floating]) -> None:
+def extremes(X: NDArray[np.floating]) -> tuple[float, float]:
+    """The least and the largest number, infinite the wrong way round if there is none."""
+    least = np.fmin.reduce(X, axis=None, initial=np.inf)
+    return float(least), float(np.fmax.reduce(X, axis=None, initial=-np.inf))
+
+
+def moderate(least: float, largest: float) -> None:
     """Refuse numbers whose squares cannot be summed."""
-    largest = max(float(np.fmax.reduce(X, axis=None)), -float(np.fmin.reduce(X, axis=None)))
-    if largest > LARGEST:
-        raise ValueError(f"X must hold numbers of at most {LARGEST:g} in size; got {largest:g}.")
+    size = max(largest, -least)
+    if size > LARGEST:
+        raise ValueError(f"X must hold numbers of at most {LARGEST:g} in size; got {size:g}.")
 
 
-def varying(X: NDArray[np.floating]) -> None:
+def varying(least: float, largest: float, n_values: int) -> None:
     """Refuse data with nothing to learn from: no observed value, or the same one everywhere; or
     values whose squares are all taken for zero."""
-    if np.isnan(X).all():
-        raise ValueError(f"X must have an observed value; got {X.size} missing ones.")
-    least = np.nanmin(X)
-    if (X.size > 1 or least == 0) and least == np.nanmax(X):
+    if least > largest:
+        raise ValueError(f"X must have an observed value; got {n_values} missing ones.")
+    if (n_values > 1 or least == 0) and least == largest:
         raise ValueError(f"X must not be constant; got {least:g} everywhere.")
-    largest = max(float(np.nanmax(X)), -float(least))
-    if 0 < largest < 1 / LARGEST:
+    size = max(largest, -least)
+    if 0 < size < 1 / LARGEST:
         raise ValueError(
-            f"X must hold a number of at least {1 / LARGEST:g} in size; got at most {largest:g}."
+            f"X must hold a number of at least {1 / LARGEST:g} in size; got at most {size:g}."
         )
 
 

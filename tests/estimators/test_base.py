@@ -214,7 +214,7 @@ GOOD = np.random.default_rng(0).normal(size=(20, 3))
         ({"random_state": "one"}, "random_state must be None, an integer .*; got 'one'."),
         ({"random_state": -1}, "random_state must be None, an integer between 0 .*; got -1."),
         ({"callback": 5}, "callback must be callable or None; got 5."),
-        ({"init": "zeros"}, "init must be one of 'mean', 'data'; got 'zeros'."),
+        ({"init": "zeros"}, "init must be one of 'mean', 'data', 'authors'; got 'zeros'."),
         ({"init": {"weights": 1}}, "init's keys must be one of .*; got 'weights'."),
         (
             {"init": {"components": np.ones((2, 2))}},
@@ -223,7 +223,10 @@ GOOD = np.random.default_rng(0).normal(size=(20, 3))
         ({"init": {"noise_variance": -1}}, r"init\['noise_variance'\] must be positive; got -1.0."),
         ({"init": {"slab_covariance": np.zeros(8)}}, "must be positive definite; got"),
         ({"init": {"activation_probs": 1.5}}, "must lie above 0 and below 1; got"),
-        ({"updates": "best"}, "updates must be one of 'monotone', 'printed'; got 'best'."),
+        (
+            {"updates": "best"},
+            "updates must be one of 'monotone', 'printed', 'authors'; got 'best'.",
+        ),
         ({"slab": "round"}, "slab must be one of 'diagonal', 'full', 'fixed'; got 'round'."),
         ({"learn_slab_means": 1}, "learn_slab_means must be True or False; got 1."),
     ],

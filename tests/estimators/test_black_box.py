@@ -292,7 +292,7 @@ def test_files_of_parameters_that_cannot_be_used(tmp_path):
     flipped = whole.replace(W.tobytes()[:8], b"\0" * 7 + b"\1")
     for damaged in (b"", b"no such thing", whole[: len(whole) // 2], array.getvalue(), flipped):
         path.write_bytes(damaged)
-        with pytest.raises(FileError, match=r"model.npz must be a file of parameters; "):
+        with pytest.raises(FileError, match=r"model.npz must be a whole file that evoem wrote; "):
             model.load_params(path)
-    with pytest.raises(FileError, match="must be a file of parameters"):
+    with pytest.raises(FileError, match="must be an existing file"):
         model.load_params(tmp_path / "other.npz")

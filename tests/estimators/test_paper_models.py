@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from estimator_problems import fitted, make_data
+from sklearn.base import clone
 
-from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding
+from evoem import BinarySparseCoding, NoisyOr, SpikeSlabCoding, em, validation
 
 
 @pytest.mark.parametrize("estimator", [BinarySparseCoding, SpikeSlabCoding])
@@ -77,3 +78,33 @@ def test_noisy_or_refuses_data_that_is_not_binary_unless_told_to_threshold_it():
     model = NoisyOr(n_latents=2, binarize=0.4, max_iter=2, tol=0, random_state=0).fit(X)
     other = NoisyOr(n_latents=2, max_iter=2, tol=0, random_state=0).fit((X > 0.4) * 1.0)
     np.testing.assert_array_equal(model.components_, other.components_)
+
+
+@pytest.mark.parametrize(
+    ("missing", "options", "pays"),
+    [
+        (0.6, {}, True),
+        (0.6, {"batch_size": 20}, True),
+        (0.6, {"batch_size": 5}, False),  # 12 mini-batches would keep more than the data are
+        (0.6, {"updates": "printed"}, False),
+        (0.1, {}, False),
+    ],
+)
+@pytest.mark.parametrize("estimator", [BinarySparseCoding(3), SpikeSlabCoding(3, slab="full")])
+def test_it_learns_feature_by_feature_where_that_pays(estimator, missing, options, pays):
+    rng = np.random.default_rng(6)
+    X = (rng.random((60, 3)) < 0.4) @ rng.normal(size=(3, 8)) + 0.1 * rng.normal(size=(60, 8))
+    X[rng.random(X.shape) < missing] = np.nan
+    estimator = clone(estimator).set_params(max_iter=3, tol=0, random_state=1, **options)
+    found = estimator.fit(X).free_energies_
+    model = type(estimator)._model(
+        **({"slab": "full"} if isinstance(estimator, SpikeSlabCoding) else {}),
+        updates=estimator.updates,
+        by_feature=pays,
+    )
+    data = em.Data(*validation.split_missing(X))
+    state = em.init(model, data, n_latents=3, n_states=8, seed=estimator.state_.seed)
+    evolution = em.Evolution(6, 3, 2)
+    n_parts = -(-60 // options.get("batch_size", 60))
+    _, infos = em.run(model, data, state, evolution, max_iter=3, n_parts=n_parts)
+    np.testing.assert_array_equal(found, [info.free_energy for info in infos])

@@ -7,31 +7,32 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from evoem.reproduction import bars
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
-bars = SimpleNamespace(**runpy.run_path(str(EXAMPLES / "bars.py")))
+example = SimpleNamespace(**runpy.run_path(str(EXAMPLES / "bars.py")))
 
 SEEDS = range(3)
 # Noisy-OR is caught in local optima the most often.
 STARTS = {"noisy-OR": 8, "binary sparse coding": 5, "spike-and-slab coding": 3}
 
 
-@pytest.fixture(scope="module", params=[(s, seed) for s in bars.SETUPS for seed in SEEDS],
+@pytest.fixture(scope="module", params=[(s, seed) for s in example.SETUPS for seed in SEEDS],
                 ids=lambda p: f"{p[0].name}-{p[1]}")  # fmt: skip
 def recovery(request):
     setup, seed = request.param
-    rng = np.random.default_rng(seed)
-    truth = setup.truth(rng)
-    X, _ = setup.model.sample(truth, 800, rng)
-    run = bars.learn(setup, X, seed=seed, starts=STARTS[setup.name], iterations=120)
-    return SimpleNamespace(setup=setup, truth=truth, X=X, learnt=run.estimator)
+    data = bars.generate(setup.kind, 800, seed)
+    run = example.learn(setup, data.X, seed=seed, starts=STARTS[setup.name], iterations=120)
+    return SimpleNamespace(setup=setup, data=data, truth=data.truth, learnt=run.estimator)
 
 
 def test_every_bar_is_found(recovery):
-    assert bars.n_found(recovery.truth.components, recovery.learnt.components_) == bars.N_BARS
+    found = bars.match(recovery.truth.components, recovery.learnt.components_)
+    assert found.n_found == bars.N_BARS
 
 
 def test_the_bound_comes_up_to_that_of_the_true_parameters(recovery):
-    likelihood = bars.true_bound(recovery.setup, recovery.X, recovery.truth)
+    likelihood = bars.true_bound(recovery.setup.kind, recovery.data)
     assert recovery.learnt.free_energy_ > likelihood - 0.5
 
 
@@ -47,9 +48,10 @@ def test_the_noise_variance_is_within_a_tenth(recovery):
 
 
 def test_amplitudes_are_near_the_true_ones(recovery):
-    partners, correlations = bars.match(recovery.truth.components, recovery.learnt.components_)
+    found = bars.match(recovery.truth.components, recovery.learnt.components_)
+    partners, correlations = found.partners, found.correlations
     components = recovery.learnt.components_[partners]
-    on = bars.bar_patterns().astype(bool)
+    on = bars.patterns().astype(bool)
     if recovery.setup.name == "noisy-OR":
         assert components[on].mean() == pytest.approx(0.8, abs=0.05)
         assert components[~on].mean() == pytest.approx(0.1, abs=0.03)
@@ -65,8 +67,8 @@ def test_amplitudes_are_near_the_true_ones(recovery):
 
 
 def test_bars_are_matched_one_to_one():
-    patterns = bars.bar_patterns()
-    assert bars.n_found(patterns, -3 * patterns[::-1] + 1) == bars.N_BARS
+    patterns = bars.patterns()
+    assert bars.match(patterns, -3 * patterns[::-1] + 1).n_found == bars.N_BARS
     twice = patterns.copy()
     twice[1] = twice[0]
-    assert bars.n_found(patterns, twice) == bars.N_BARS - 1
+    assert bars.match(patterns, twice).n_found == bars.N_BARS - 1

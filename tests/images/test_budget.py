@@ -1,5 +1,6 @@
 """Limits of time and memory, against counting by hand."""
 
+import re
 import time
 from types import SimpleNamespace
 
@@ -18,10 +19,10 @@ from sample_images import (
 )  # fmt: skip
 
 from evoem import em, restore
-from evoem.images import budget, canonical_arrays, nonlocal_bayes, patch_model, patches
+from evoem.images import bands, budget, canonical_arrays, patches
 from evoem.images.budget import Clock, Costs, Finish, Forecast
-from evoem.images.image_models import PAPER_MODEL_PRESETS, SUBSPACE_PRESETS
-from evoem.images.patch_model import Patches, PatchModel
+from evoem.images.image_models import IMAGE_MODELS, SUBSPACE_PRESETS
+from evoem.images.patch_model import Patches
 from evoem.images.plan import plans_for
 from evoem.images.quality import psnr
 from evoem.images.settings import checked
@@ -36,7 +37,8 @@ COSTS = Costs(search_step=1.0, patch=0.1, block=2.0, nonlocal_passes=(5.0, 7.0, 
 def test_others_are_thinned_and_reach_all_edges(thinning):
     grid = patches.regular_grid((20, 17, 1), 8, 2)
     learnt = np.array([3, 0, 17])
-    found = budget.others(grid, learnt, thinning)
+    rows = bands.patch_rows(grid, bands.whole(20), 2)
+    found = np.concatenate(list(budget.others(rows, learnt, thinning)))
     n_rows, n_columns = len(grid.tops), len(grid.lefts)
     expected = [
         row * n_columns + column
@@ -47,6 +49,7 @@ def test_others_are_thinned_and_reach_all_edges(thinning):
         and row * n_columns + column not in learnt
     ]
     np.testing.assert_array_equal(found, expected)
+    assert budget.n_others(grid, learnt, thinning) == len(expected)
     covered = np.zeros(grid.shape[:2], bool)
     for top, left in zip(*grid.corners(np.concatenate([found, learnt])), strict=True):
         covered[top : top + 8, left : left + 8] = True
@@ -63,7 +66,7 @@ def test_others_are_thinned_and_reach_all_edges(thinning):
     ],
 )
 def test_seconds_are_counted(finish, expected, monkeypatch):
-    monkeypatch.setattr(patch_model, "PATCHES_AT_ONCE", 5)
+    monkeypatch.setattr(bands, "PATCHES_AT_ONCE", 5)
     assert COSTS.seconds(finish, n_learnt=4, n_others=6) == pytest.approx(expected)
 
 
@@ -77,11 +80,29 @@ def test_finishes_lead_from_the_best_to_the_quickest():
     assert list(budget.finishes(Finish(4, 3), 2))[8:] == ways
 
 
+def test_patches_that_hardly_overlap_are_the_last_resort():
+    ways = list(budget.finishes(Finish(4, 1), 2, 4))
+    assert ways[:8] == list(budget.finishes(Finish(4, 1), 2))
+    assert ways[8:] == [Finish(3, 0, 3), Finish(3, 0, 4), Finish(2, 0, 4), Finish(1, 0, 4)]
+
+
+@pytest.mark.parametrize(("size", "patch", "step"), [(40, 8, 1), (41, 8, 3), (23, 5, 2), (9, 9, 1)])
+def test_touching_patches_cover_the_image(size, patch, step):
+    grid = patches.regular_grid((size, size, 1), patch, step)
+    rows = bands.patch_rows(grid, bands.whole(size))
+    found = budget.others(rows, np.empty(0, int), grid.touching)
+    numbers = np.concatenate(list(found))
+    assert len(numbers) < grid.n_patches or grid.n_patches == 1
+    marks = patches.Canvas(grid)
+    marks.add(numbers, np.ones((len(numbers), patch**2)), np.ones(patch**2))
+    assert not np.isnan(marks.mean()).any()
+
+
 def test_an_image_is_finished_in_the_best_way_there_is_time_for():
     """Found by asking for every number of seconds."""
     grid = patches.regular_grid((40, 40, 1), 8, 1, 0.5)
     forecast, best = Forecast(COSTS, grid, np.arange(300)), Finish(4, 3)
-    ways = list(budget.finishes(best, 4))
+    ways = list(budget.finishes(best, 4, 8))
     needed = [forecast.seconds(way) for way in ways]
     chosen = []
     for limit in [0.0, *sorted(needed), 1e9]:
@@ -89,31 +110,6 @@ def test_an_image_is_finished_in_the_best_way_there_is_time_for():
         chosen.append(in_time[0] if in_time else ways[-1])
         assert forecast.best_within(best, limit) == chosen[-1]
     assert len(set(chosen)) > 4
-
-
-@pytest.mark.parametrize("thinning", [1, 2])
-@pytest.mark.parametrize("nonlocal_passes", [0, 1, 3])
-def test_fewer_patches_still_restore_the_image(thinning, nonlocal_passes, monkeypatch):
-    clean = picture()
-    few = SUBSPACE_PRESETS["fast"] | {"n_learnt": 300}
-    monkeypatch.setitem(SUBSPACE_PRESETS, "fast", few)
-    infer, searched = PatchModel.infer, []
-
-    def noted(model, block, max_iter, first=None):
-        if first is None:
-            searched.append(len(block.data))
-        return infer(model, block, max_iter, first)
-
-    monkeypatch.setattr(PatchModel, "infer", noted)
-    finish = Finish(3, nonlocal_passes, thinning)
-    monkeypatch.setattr(Forecast, "best_within", lambda *given: finish)
-    image = noisy(clean)
-    result = restore(image, preset="fast", patch_size=8, time_limit=1e6, seed=1)
-    grid = patches.regular_grid((40, 40, 1), 8, 1, 0.5)
-    expected = budget.others(grid, np.arange(0), thinning)
-    assert len(expected) * 0.4 < sum(searched) < len(expected)  # once, and not those learnt from
-    error, before = (np.square(some - clean).mean() for some in (result.image, image))
-    assert error < 0.2 * before
 
 
 def test_limited_time_means_fewer_patches_to_learn_from():
@@ -151,25 +147,6 @@ def test_little_memory_restores_almost_as_well(masked):
     assert psnr(clean, part.image) > psnr(clean, full.image) - 1
 
 
-def test_little_memory_means_fewer_subspaces():
-    """As many as go with the patches there is memory to learn from."""
-    image = np.random.default_rng(0).normal(size=(400, 400))
-    canonical = canonical_arrays.read(image, None, None, False)
-
-    def plan(memory, **given):
-        return plans_for(canonical, checked("restore", {"memory": memory, **given}), False)[0]
-
-    plans = [plan(memory) for memory in (1 << 34, 200 << 20, 20 << 20)]
-    much, little, least = (plan.settings["n_latents"] for plan in plans)
-    assert much == round(256 * 389**2 / 64_000)
-    assert 256 > least > 20
-    assert much > little == 256
-    for one in plans:
-        room = budget.enough_in_memory(canonical, one.grid, one.settings, one.memory)
-        assert one.settings["n_latents"] <= max(room / 64, 256 * room / 64_000)
-    assert plan(200 << 20, n_latents=300).settings["n_latents"] == 300
-
-
 def test_memory_of_statistics_is_guessed():
     """Of subspaces that have as many patterns as they may, not less than it is."""
     settings = SUBSPACE_PRESETS["balanced"] | {"n_latents": 20, "rank": 4}
@@ -193,8 +170,8 @@ def flat(stats):
 
 
 def test_very_many_patches_are_chosen_from(monkeypatch):
-    few = PAPER_MODEL_PRESETS["balanced"] | {"n_learnt": 300}
-    monkeypatch.setitem(PAPER_MODEL_PRESETS, "balanced", few)
+    presets = IMAGE_MODELS["es3c"].presets
+    monkeypatch.setitem(presets, "balanced", presets["balanced"] | {"n_learnt": 300})
     result = restore(GREY, **TINY)
     assert result.notes == ("The model learnt from 300 of 484 patches, chosen at random.",)
     assert_same(result, restore(GREY, memory=memory_for(300, TINY), **TINY))
@@ -217,37 +194,50 @@ def test_runs_end_when_the_time_is_up():
     assert 1 < len(result.free_energies) < 100_000
 
 
-@pytest.mark.parametrize("nonlocal_passes", [0, 1, 2])
-def test_the_time_of_merging_counts_blocks_and_patches(nonlocal_passes, monkeypatch):
-    """Reconstruction takes two seconds a block and a hundredth a patch, after compilation, an
-    E-step three times as long, and nonlocal passes three and four seconds."""
+def test_the_time_of_merging_counts_blocks_and_patches(monkeypatch):
+    """Reconstruction takes two seconds a block and a hundredth a patch, after compilation, and an
+    E-step three times as long."""
     now = [0.0]
 
     def work(block, times):
         compilation = 60.0 if now[0] == 0.0 else 0.0
         now[0] += compilation + times * (2.0 + 0.01 * len(block.data))
 
-    passes = [(3.0, 4.0), (60.0, 60.0)]
-    monkeypatch.setattr(nonlocal_bayes, "seconds", lambda *where: passes.pop())
-    monkeypatch.setattr(budget.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
     numbers = np.arange(5000)
     grid = patches.regular_grid((200, 150, 1), 8)
     model = SimpleNamespace(
+        numbers=numbers,
         patches=Patches(numbers, em.Data(np.zeros((5000, 4), np.float32))),
         state=SimpleNamespace(states=numbers),
-        search=SimpleNamespace(n_jobs=1),
-        source=SimpleNamespace(canonical=None, grid=grid),
+        source=SimpleNamespace(grid=grid, canonical=None),
         reconstruct=lambda block, kept: work(block, 1),
         infer=lambda block, steps, kept: work(block, 3 * steps),
     )
-    forecast = budget.forecast(model, nonlocal_passes)
+    forecast = budget.forecast(model, 0)
     assert forecast.costs.search_step == pytest.approx(0.03, rel=0.01)
-    whole = 4 * 2.0 + 0.01 * grid.n_patches + sum([4.0, 3.0][:nonlocal_passes])
+    whole = 4 * 2.0 + 0.01 * grid.n_patches
     expected = whole + (grid.n_patches - 5000) * 3 * 0.03
-    assert forecast.seconds(Finish(3, nonlocal_passes)) == pytest.approx(expected, rel=0.01)
+    assert forecast.seconds(Finish(3, 0)) == pytest.approx(expected, rel=0.01)
 
 
 def test_a_limit_that_is_not_reached_changes_nothing():
     result = restore(GREY, time_limit=1e6, **TINY)
     assert result.ended == "max_iter"
     assert_same(result, tiny_run())
+
+
+def test_a_run_that_would_take_too_much_is_refused_with_what_to_try():
+    canonical = canonical_arrays.read(noisy(picture(200)), None, None, False)
+    options = checked("restore", {"memory": 8 << 30, "preset": "paper"})
+    (plan,) = plans_for(canonical, options, False)
+    fitting = {"canonical": canonical, "grid": plan.grid, "settings": plan.settings}
+    wanted = budget.needed(**fitting, memory=8 << 30)
+    budget.check_available(**fitting, memory=8 << 30, available=wanted)
+    available = wanted - (1 << 20)
+    with pytest.raises(ValueError, match=r"image needs .* GB, .* available: try --memory ") as told:
+        budget.check_available(**fitting, memory=8 << 30, available=available)
+    less = int(re.search(r"--memory (\d+)M", str(told.value))[1]) << 20
+    assert budget.needed(**fitting, memory=less) <= available
+    with pytest.raises(ValueError, match=r"available: restore it in parts\.$"):
+        budget.check_available(**fitting, memory=8 << 30, available=100 << 20)

@@ -19,28 +19,29 @@ from evoem.models.subspace import start
 COARSE = TINY | {"start": "coarse"}
 
 
-def model_of(canonical, settings):
-    """A spike-and-slab model of an image that has learnt."""
+def model_of(canonical, settings, kind):
+    """A model of an image that is to learn."""
     grid = patches.regular_grid(canonical.values.shape, settings["patch_size"])
     plan = plans_for(canonical, checked("restore", TINY), False)[0]
-    return new_model(canonical, grid, "es3c", settings, plan)
+    return new_model(canonical, grid, kind, settings, plan)
 
 
-def small_model(image, mask=None):
+def small_model(kind, image, mask=None):
     canonical = canonical_arrays.centred(canonical_arrays.read(image, mask, None, True))
-    settings = coarse_start.settings_of(canonical)
-    model = model_of(canonical, settings)
-    model.start(coarse_start.from_damaged(model))
+    settings = coarse_start.settings_of(IMAGE_MODELS[kind].small, canonical)
+    model = model_of(canonical, settings, kind)
+    model.start(IMAGE_MODELS[kind].start_small(model, coarse_start.damaged(model)))
     for _ in range(settings["max_iter"]):
-        model.iterate()
+        model.iterate(settings["max_iter"])
     return model
 
 
+@pytest.mark.parametrize("kind", IMAGE_MODELS)
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_coarse_image_is_nearer_to_the_image_than_what_was_given(masked):
+def test_a_coarse_image_is_nearer_to_the_image_than_what_was_given(masked, kind):
     clean = picture()
     image, mask = noisy(clean), holes_at(clean.shape, 0.3) if masked else None
-    small = small_model(image, mask)
+    small = small_model(kind, image, mask)
     canonical = small.source.canonical
     given = image if mask is None else coarse_start.filled(canonical)[..., 0] + canonical.offset
     free, kept = (coarse_start.coarse_image(small, keep).image[..., 0] for keep in (False, True))
@@ -58,10 +59,9 @@ def test_a_coarse_image_is_as_given_where_no_patch_was_learnt_from():
     settings = IMAGE_MODELS["es3c"].presets["paper"] | {
         "patch_size": 5, "n_latents": 2, "n_states": 4, "n_parents": 2, "n_learnt": 40,
     }  # fmt: skip
-    model = model_of(canonical, settings)
+    model = model_of(canonical, settings, "es3c")
     model.start()
-    for _ in range(2):
-        model.iterate()
+    model.iterate(2)
     covered = np.zeros(image.shape, np.bool_)
     for top, left in zip(*model.source.grid.corners(model.patches.numbers), strict=True):
         covered[top : top + 5, left : left + 5] = True

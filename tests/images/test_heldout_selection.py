@@ -1,19 +1,24 @@
 """Settings chosen by how well values are predicted that were held out."""
 
 import json
-import sys
+import time
 
 import numpy as np
 import pytest
-import test_cli
-from PIL import Image
 from sample_images import GREY, TINY, assert_same, holes_at, picture
+from watched_models import at, watch
 
 from evoem import denoise, restore
-from evoem.images import canonical_arrays, coarse_start, heldout_selection, learning
-from evoem.images.image_models import PAPER_MODEL_PRESETS
-from evoem.images.patch_model import PatchModel, PatchSource
+from evoem.images import canonical_arrays, heldout_selection
+from evoem.images.budget import Clock
+from evoem.images.image_models import IMAGE_MODELS
+from evoem.images.learning import learn
+from evoem.images.noise_stage import Prepared
+from evoem.images.plan import plans_for
 from evoem.images.quality import psnr
+from evoem.images.reconstruction import merged_image
+from evoem.images.restore import finished
+from evoem.images.settings import checked
 
 CLEAN, IMAGE = picture(24), GREY
 HELD = TINY | {"select": "heldout", "max_iter": 4}
@@ -32,15 +37,30 @@ def held_out(image=IMAGE, mask=None, seed=0):
     ]
 
 
-@pytest.fixture
-def errors(monkeypatch):
-    """Scores that are as told, one after the other."""
+class Told:
+    """Held-out values, and errors that are as told, one after the other."""
 
-    def script(*values):
-        told = iter(values)
-        monkeypatch.setattr(heldout_selection.HeldOut, "error", lambda *arguments: next(told))
+    def __init__(self, canonical, errors):
+        self.canonical = canonical
+        self.rest = heldout_selection.hold_out(canonical, 0).rest
+        self.errors = iter(errors)
 
-    return script
+    def error(self, model, plan):
+        return next(self.errors)
+
+
+def select(errors, callback=None, time_limit=None, **options):
+    """What is selected when scores are as told."""
+    canonical = canonical_arrays.read(IMAGE, None, None, False)
+    plans = plans_for(canonical, checked("restore", HELD | options), False)
+    clock = Clock(time.perf_counter(), time_limit)
+    return heldout_selection.select_plan(Told(canonical, errors), plans, clock, callback)
+
+
+def restored(chosen):
+    """The image that is made of what was learnt while selecting."""
+    prepared = Prepared(chosen.fit.model.source.canonical, None)
+    return finished(chosen.fit, chosen, Clock(time.perf_counter(), None), prepared)
 
 
 # ----------------------------------------------------------------------------------- what is held
@@ -79,7 +99,10 @@ def test_held_out_values_change_scores_but_not_what_is_learnt(start):
         return result
 
     results = [told(image) for image in (IMAGE, other)]
-    assert len(paths[0]) == (3 if start == "mean" else 3 + coarse_start.SETTINGS["max_iter"])
+    n_coarse = 0
+    if start == "coarse":
+        n_coarse = IMAGE_MODELS[results[0].settings["model"]].small["max_iter"]
+    assert len(paths[0]) == 3 + n_coarse
     assert paths[0] == paths[1]
     for one, two in zip(*(result.selection for result in results), strict=True):
         assert two.heldout_error > 1.5 * one.heldout_error
@@ -107,30 +130,28 @@ def test_scores_are_errors_of_the_image_that_would_be_restored(start, unit):
 def test_selecting_is_as_the_final_run_in_all_but_what_is_held_out(
     masked, keep_observed, monkeypatch
 ):
-    told = []
-    start, coarse_image = PatchModel.start, coarse_start.coarse_image
+    told, es3c = [], IMAGE_MODELS["es3c"]
 
-    def noted(model, params):
+    def noted(model, coarse):
         slab = model.model.slab, model.model.learn_slab_means
-        told.append((model.search, model.source.grid.patch, *slab, len(model.patches.data)))
-        start(model, params)
+        own = model.source.canonical
+        seen = np.ones(own.values.shape, bool) if own.observed is None else own.observed
+        kept = bool((coarse.image == own.values)[seen].all())
+        told.append((model.search, model.source.grid.patch, *slab, len(model.patches.data), kept))
+        return es3c.start(model, coarse)
 
-    def noted_image(small, keep):
-        told.append(keep)
-        return coarse_image(small, keep)
-
-    monkeypatch.setattr(PatchModel, "start", noted)
-    monkeypatch.setattr(coarse_start, "coarse_image", noted_image)
+    monkeypatch.setitem(IMAGE_MODELS, "es3c", es3c._replace(start=noted))
     mask = holes_at(IMAGE.shape, 0.05) if masked else None
     options = {"n_states": 8, "n_parents": 4, "max_iter": 1, "n_jobs": 1, "select": "heldout",
                "model": "es3c"}  # fmt: skip
     noisy = IMAGE + 2 * IMAGE.std() * np.random.default_rng(0).normal(size=IMAGE.shape)
     restore(noisy, mask=mask, keep_observed=keep_observed, **options)
-    assert len(told) == 6
-    assert told[:3] == told[3:]
-    assert told[2][2] == ("fixed" if masked else "diagonal")
-    assert told[2][1] == ((8, 8) if masked else (12, 12))
-    assert told[1] is (masked and keep_observed)
+    selecting, final = told
+    assert selecting == final
+    _, patch, slab, _, _, kept = final
+    assert slab == ("fixed" if masked else "diagonal")
+    assert patch == ((8, 8) if masked else (12, 12))
+    assert kept is (masked and keep_observed)
 
 
 # ------------------------------------------------------------------------------------ what is won
@@ -163,22 +184,23 @@ def test_threads_change_nothing(start):
     assert_same(one, two)
 
 
-def test_patches_that_were_not_learnt_from_are_not_searched_for(monkeypatch):
-    few = PAPER_MODEL_PRESETS["balanced"] | {"n_learnt": 300}
-    monkeypatch.setitem(PAPER_MODEL_PRESETS, "balanced", few)
-    searched = []
-    infer = PatchModel.infer
-
-    def noted(model, block, max_iter, first=None):
-        searched.append(len(block.data))
-        return infer(model, block, max_iter, first)
-
-    monkeypatch.setattr(PatchModel, "infer", noted)
-    result = restore(IMAGE, **HELD)
-    assert sum(searched) == 22**2 - 300
-    assert len(result.selection) == 4
-    assert np.isfinite([score.heldout_error for score in result.selection]).all()
-    assert result.notes == ("The model learnt from 300 of 484 patches, chosen at random.",)
+def test_patches_that_were_not_learnt_from_are_not_searched_for():
+    """A score is that of values that lie in some patch that was learnt from."""
+    canonical = canonical_arrays.read(IMAGE, None, None, False)
+    held_out = heldout_selection.hold_out(canonical, 0)
+    plan = plans_for(canonical, checked("restore", HELD), False)[0]
+    plan = plan._replace(settings=plan.settings | {"n_learnt": 30})
+    model = learn(held_out.rest, plan, Clock(time.perf_counter(), None), None).model
+    learnt = np.zeros(IMAGE.shape, bool)
+    for top, left in zip(*model.source.grid.corners(model.patches.numbers), strict=True):
+        learnt[top : top + 3, left : left + 3] = True
+    told = learnt & held_out.where[..., 0]
+    assert 0 < told.sum() < held_out.where.sum()
+    merged = merged_image(model, plan.best_finish, plan.merge, False, learnt_only=True)
+    np.testing.assert_array_equal(np.isfinite(merged.mean[..., 0]), learnt)
+    predicted = canonical_arrays.write(model.source.canonical, merged.mean, False)
+    expected = np.sqrt(np.square(predicted - IMAGE)[told].mean())
+    assert held_out.error(model, plan) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_constant_image_leaves_nothing_to_select():
@@ -195,8 +217,9 @@ def test_all_that_varies_may_be_held_out():
 
 def test_colours_and_stacks_are_selected_for():
     stack = np.stack([IMAGE, IMAGE[::-1]])
-    for one, restored in zip(stack, denoise(stack, **HELD), strict=True):
-        np.testing.assert_array_equal(restore(one, **HELD).image, restored)
+    restored = denoise(stack, **HELD)
+    for clean, one, noisy in zip((CLEAN, CLEAN[::-1]), restored, stack, strict=True):
+        assert psnr(clean, one) > psnr(clean, noisy) + 3
     rgb = np.stack([IMAGE, IMAGE.T, IMAGE[::-1]], axis=0)
     assert len(restore(rgb, channel_axis=0, **HELD).selection) == 4
 
@@ -210,29 +233,34 @@ def test_seeds_go_round():
 # ------------------------------------------------------------------------------------- the end
 
 
-def test_a_candidate_is_given_up_when_its_scores_get_no_better(errors):
-    errors(5, 4, 3, 3.5, 3, 3.2, *range(9, 1, -1))
+def test_a_candidate_is_given_up_when_its_scores_get_no_better():
+    errors = 5, 4, 3, 3.5, 3, 3.2, *range(9, 1, -1)
     stages = []
-    options = HELD | {"max_iter": 12, "restarts": 2}
-    result = restore(IMAGE, callback=lambda progress: stages.append(progress.stage), **options)
-    iterations = [(score.seed, score.iteration) for score in result.selection]
+    chosen = select(
+        errors, lambda progress: stages.append(progress.stage), max_iter=12, restarts=2
+    )  # fmt: skip
+    iterations = [(score.seed, score.iteration) for score in chosen.scores]
     assert iterations[:6] == [(0, k) for k in (1, 2, 3, 4, 6, 8)]
     assert iterations[6:] == [(1, k) for k in (1, 2, 3, 4, 6, 8, 11, 12)]
-    assert stages.count("selecting") == 8 + 12
-    assert (result.settings["seed"], result.settings["max_iter"]) == (1, 12)
+    assert stages == ["selecting"] * (8 + 12)
+    assert (chosen.plan.seed, chosen.plan.settings["max_iter"], chosen.fit) == (1, 12, None)
 
 
-def test_every_part_has_a_fair_share_of_a_limited_time(monkeypatch):
+def test_every_part_has_a_fair_share_of_a_limited_time():
+    """So long a run takes all that it may."""
     allowed = []
 
-    def noted(canonical, plan, clock, *others):
-        allowed.append(clock.left())
-        return learning.learn(canonical, plan, clock, *others)
+    def note(progress):
+        if progress.iteration == 1:
+            allowed.append(progress.seconds_left)
 
-    for module in (heldout_selection, sys.modules["evoem.images.restore"]):
-        monkeypatch.setattr(module, "learn", noted)
+    errors = 3 * [5.0, 6.0, 7.0, 8.0]
+    select(errors, note, time_limit=900.0, restarts=3, max_iter=10**9)
+    assert allowed == pytest.approx([225, 300, 450], rel=0.1)
+
+
+def test_a_limit_that_is_not_reached_changes_nothing():
     result = restore(IMAGE, time_limit=900, **HELD | {"restarts": 3})
-    assert allowed == pytest.approx([225, 300, 450, 900], rel=0.1)
     assert result.settings["time_limit"] == 900
     assert_same(result, restore(IMAGE, **HELD | {"restarts": 3}))
 
@@ -266,13 +294,13 @@ class Ending:
 
 
 @pytest.mark.parametrize("by", ["callback", "interrupted"])
-def test_a_run_that_ends_while_selecting_gives_the_best_up_to_then(by, errors):
-    errors(9, 7, 8, 8, 6, 5)
+def test_a_run_that_ends_while_selecting_gives_the_best_up_to_then(by):
     ending = Ending(2, 2, by)
-    result = restore(IMAGE, callback=ending, **HELD | {"patch_size": [3, 4]})
-    assert result.ended == by
+    chosen = select((9, 7, 8, 8, 6, 5), ending, patch_size=[3, 4])
+    assert chosen.fit.ended == by
     assert {progress.stage for progress in ending.seen} == {"selecting"}
-    assert [score.patch_size for score in result.selection] == [3, 3, 3, 3, 4, 4]
+    assert [score.patch_size for score in chosen.scores] == [3, 3, 3, 3, 4, 4]
+    result = restored(chosen)
     assert result.settings["patch_size"] == 4
     assert len(result.free_energies) == 2
     assert result.notes[0].startswith("The run ended while selecting")
@@ -280,9 +308,8 @@ def test_a_run_that_ends_while_selecting_gives_the_best_up_to_then(by, errors):
 
 
 @pytest.mark.parametrize("by", ["callback", "interrupted"])
-def test_the_best_up_to_then_may_be_an_earlier_one(by, errors):
-    errors(9, 8, 7, 8, 9, 9)
-    result = restore(IMAGE, callback=Ending(2, 2, by), **HELD | {"patch_size": [3, 4]})
+def test_the_best_up_to_then_may_be_an_earlier_one(by):
+    result = restored(select((9, 8, 7, 8, 9, 9), Ending(2, 2, by), patch_size=[3, 4]))
     assert result.ended == by
     assert result.settings["patch_size"] == 3
     assert len(result.free_energies) == 3
@@ -292,10 +319,26 @@ def test_the_best_up_to_then_may_be_an_earlier_one(by, errors):
 
 
 @pytest.mark.parametrize("by", ["callback", "interrupted"])
-def test_a_run_may_end_just_when_a_candidate_is_given_up(by, errors):
-    errors(1, 2, 3, 4)
-    result = restore(IMAGE, callback=Ending(1, 4, by), **HELD | {"max_iter": 9})
-    assert (result.ended, len(result.selection)) == (by, 4)
+def test_a_run_may_end_just_when_a_candidate_is_given_up(by):
+    chosen = select((1, 2, 3, 4), Ending(1, 4, by), max_iter=9)
+    assert (chosen.fit.ended, len(chosen.scores)) == (by, 4)
+
+
+def test_what_is_adopted_lies_among_the_points_it_was_learnt_with():
+    """Few patches are kept of a model that is adopted, and these alone would have fewer points."""
+    params = []
+
+    def stop(progress):
+        params.append(progress.params)
+        return len(params) == 3
+
+    options = {"model": "subspaces", "max_iter": 2, "patch_size": [3, 4]}
+    fit = select((5, 4, 9), stop, **options).fit
+    source = fit.model.source
+    assert (fit.ended, source.grid.patch) == ("callback", (3, 3))
+    assert source.points == params[1].field.shape[:2] != (1, 1)
+    last = source.cut(np.array([source.grid.n_patches - 1])).data.positions
+    np.testing.assert_allclose(last, [np.array(source.points) - 1])
 
 
 @pytest.mark.parametrize("by", ["callback", "interrupted"])
@@ -318,19 +361,12 @@ def test_a_final_run_ends_as_any_other(by):
 
 
 def test_an_interrupt_between_candidates_loses_nothing(monkeypatch):
-    calls = []
-    own = PatchSource.cut
+    def interrupt():
+        raise KeyboardInterrupt
 
-    def cut(source, numbers):
-        calls.append(numbers)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return own(source, numbers)
-
-    monkeypatch.setattr(PatchSource, "cut", cut)
+    watch(monkeypatch, "es3c", make=at([2, 4], interrupt))
     result = restore(IMAGE, **HELD | {"restarts": 2})
     assert (result.ended, len(result.selection)) == ("interrupted", 4)
-    calls[:] = [None]
     with pytest.raises(KeyboardInterrupt):
         restore(IMAGE, **HELD)
 
@@ -370,12 +406,11 @@ def test_an_interrupt_between_candidates_loses_nothing(monkeypatch):
         ),
     ],
 )
-def test_what_cannot_be_selected_is_refused_before_anything_is_learnt(
-    options, sentence, monkeypatch
-):
-    monkeypatch.setattr(PatchModel, "iterate", None)
+def test_what_cannot_be_selected_is_refused_before_anything_is_learnt(options, sentence):
+    learnt = []
     with pytest.raises(ValueError, match=f"^{sentence}"):
-        restore(**{"image": IMAGE} | HELD | options)
+        restore(**{"image": IMAGE, "callback": learnt.append} | HELD | options)
+    assert learnt == []
 
 
 def test_some_thousand_values_are_enough(monkeypatch):
@@ -389,29 +424,3 @@ def test_any_sequence_is_one(several):
     result = restore(IMAGE, **HELD | {"patch_size": several, "max_iter": 1})
     assert [score.patch_size for score in result.selection] == [3, 4]
     assert json.dumps(result.settings)
-
-
-# --------------------------------------------------------------------------------- command line
-
-
-def test_the_command_line_selects(tmp_path, monkeypatch):
-    monkeypatch.setattr(heldout_selection, "FEWEST_HELD_OUT", 5)
-    monkeypatch.setattr(test_cli.progress, "SECONDS_BETWEEN_LINES", 0)
-    Image.fromarray(test_cli.noisy()).save(tmp_path / "in.png")
-    arguments = "denoise", tmp_path / "in.png", "-o", tmp_path / "out.png", *test_cli.TINY
-    chosen = "--select", "heldout", "--patch-size", 4, "--patch-size", 5, "--restarts", 2
-    result = test_cli.invoke(*arguments, *chosen, "--json", tmp_path / "out.json")
-    assert result.exit_code == 0, result.output
-    expected = restore(
-        test_cli.noisy(), preset="fast", start="mean", max_iter=2, select="heldout",
-        patch_size=[4, 5], restarts=2,
-    )  # fmt: skip
-    assert (np.array(Image.open(tmp_path / "out.png")) == expected.image).all()
-    told = json.loads((tmp_path / "out.json").read_text())
-    assert expected.settings.items() <= told["settings"].items()
-    assert told["selection"] == [score._asdict() for score in expected.selection]
-    lines = result.stderr.splitlines()
-    assert lines[0].startswith("selecting 1/2, noise ")
-    assert lines[-1].startswith("iteration ")
-    said = test_cli.invoke(*arguments, "--restarts", 2, "--force").stderr
-    assert said == "evoem: restarts must be 1 unless select is given; got 2.\n"

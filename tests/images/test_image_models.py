@@ -2,7 +2,17 @@
 
 import numpy as np
 import pytest
-from sample_images import GREY, MASK, SMALL, TINY, holes_at, noisy, picture, tiny_run
+from sample_images import (
+    GREY,
+    MASK,
+    SMALL,
+    TINY,
+    colour,
+    holes_at,
+    noisy,
+    picture,
+    tiny_run,
+)
 
 from evoem import BinarySparseCoding, SpikeSlabCoding, SubspaceCoding, restore
 from evoem.images import canonical_arrays, image_models, patches
@@ -58,6 +68,22 @@ def test_the_slab_is_learnt_from_complete_images_only():
     assert (free.slab_means_ != 1).all()
 
 
+@pytest.mark.parametrize("slab", ["diagonal", "full", "fixed"])
+@pytest.mark.parametrize("updates", ["monotone", "printed"])
+def test_slab_updates_and_crossover_can_be_asked_for(slab, updates):
+    asked = {"slab": slab, "updates": updates, "crossover": True}
+    result = restore(GREY, **TINY | asked)
+    assert result.settings.items() >= asked.items()
+    learnt = result.estimator
+    assert (learnt.slab, learnt.updates, learnt.crossover) == (slab, updates, True)
+    assert learnt.slab_covariance_.shape == ((6, 6) if slab == "full" else (6,))
+    held = (learnt.slab_means_ == 1).all() and (learnt.slab_covariance_ == 1).all()
+    assert held == (slab == "fixed")
+    others = {"slab": "diagonal" if slab == "full" else "full"}, {"crossover": False}
+    for other in others:
+        assert (restore(GREY, **TINY | asked | other).free_energies != result.free_energies).any()
+
+
 def test_estimators_of_large_seeds_can_be_sampled_from():
     assert restore(GREY, seed=2**32 - 1, **TINY).estimator.sample(2)[0].shape == (2, 9)
 
@@ -74,19 +100,51 @@ def test_presets_have_a_model(preset, mask, expected):
 @pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_presets_have_a_value_for_every_option_that_they_decide_about(name):
     decided = {name for name, option in OPTIONS.items() if option.setting.preset}
+    others = {"subspaces": {"slab", "updates"}, "es3c": {"rank"}, "ebsc": {"rank", "slab"}}
     for preset in IMAGE_MODELS[name].presets.values():
-        others = set() if name == "subspaces" else {"rank"}
-        assert preset.keys() - {"n_learnt"} == decided - others
+        assert preset.keys() - {"n_learnt", "known_children"} == decided - others[name]
 
 
 def test_the_table_has_the_models_and_presets_that_options_name():
     assert tuple(IMAGE_MODELS) == MODELS
     for kind in IMAGE_MODELS.values():
         assert kind.presets.keys() | {"paper"} == set(PRESETS)
-        assert kind.coarse in IMAGE_MODELS
 
 
 def test_the_estimator_is_made_when_it_is_asked_for():
     result = restore(GREY, **TINY)
     assert "estimator" not in vars(result)
     assert result.estimator is result.estimator
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    ("model", "numbers", "inpainting"),
+    [
+        ("es3c", (12, 512, 60, 60, 1, 1, 4000), {"n_states": 30, "n_parents": 20}),
+        ("ebsc", (8, 256, 200, 10, 9, 4, 4000), {}),
+    ],
+)
+def test_the_paper_s_settings_are_as_printed_whatever_the_image(
+    model, numbers, inpainting, missing
+):
+    values = picture(24) if missing else colour(16)
+    holes = holes_at(values.shape, 0.8) if missing else None
+    canonical = canonical_arrays.read(values, holes, None if missing else -1, False)
+    found = image_models.settings_of(IMAGE_MODELS[model], "paper", {}, canonical)
+    names = ("patch_size", "n_latents", "n_states", "n_parents", "n_children", "n_generations")
+    printed = dict(zip((*names, "max_iter"), numbers, strict=True))
+    printed |= {"parents": "fit", "mutation": "uniform", "crossover": False, "n_parts": 1}
+    printed |= {"start": "mean", "merge": "mean", "nonlocal_passes": 0, "known_children": True}
+    if missing:
+        printed |= inpainting
+    if model == "es3c":
+        printed["slab"] = "fixed" if missing else "full"
+    assert found.items() >= printed.items()
+
+
+def test_the_paper_s_settings_go_with_those_that_are_given():
+    canonical = canonical_arrays.read(GREY, None, None, False)
+    given = {"n_latents": 4, "n_children": 3}
+    found = image_models.settings_of(IMAGE_MODELS["es3c"], "paper", given, canonical)
+    assert (found["n_states"], found["n_parents"], found["n_children"]) == (16, 16, 3)

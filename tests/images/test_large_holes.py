@@ -7,7 +7,7 @@ import pytest
 from sample_images import GREY, MODELS, SMALL, TINY, picture
 
 from evoem import restore
-from evoem.images import large_holes, patches
+from evoem.images import bands, large_holes, patches
 from evoem.images.quality import psnr
 
 
@@ -61,8 +61,13 @@ def test_large_holes_between_patches_that_do_not_overlap_are_filled():
         return np.full(block.data.X.shape, 7.0), None
 
     grid = patches.regular_grid((24, 24, 1), 3, 3)
-    source = SimpleNamespace(grid=grid, positions=lambda *where: None)
-    model = SimpleNamespace(source=source, infer=lambda *given: None, reconstruct=reconstruct)
+    canonical = SimpleNamespace(band=bands.whole(24))
+    source = SimpleNamespace(grid=grid, canonical=canonical, positions=lambda *where: None)
+    model = SimpleNamespace(
+        source=source,
+        infer=lambda *given: None,
+        reconstruct=reconstruct,
+    )
     near = np.ones(grid.shape, bool)
     near[6:15, 6:15] = False
     filled = large_holes.fill(model, np.where(near, 1.0, 0.0), near, 3)

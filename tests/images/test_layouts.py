@@ -18,7 +18,7 @@ from sample_images import (
     tiny_run,
 )
 
-from evoem import inpaint, restore
+from evoem import denoise, inpaint, restore
 from evoem.images.quality import psnr
 
 
@@ -48,6 +48,23 @@ def test_the_given_image_and_mask_are_not_changed():
     result = restore(image, mask=mask, keep_observed=True, **TINY)
     assert not np.shares_memory(result.image, image)
     np.testing.assert_array_equal(image, np.where(MASK, np.nan, GREY))
+
+
+@pytest.mark.parametrize("function", [denoise, restore])
+def test_an_image_is_read_once(function):
+    class Lazy:
+        """An array that is somewhere else until it is asked for."""
+
+        def __init__(self):
+            self.times_read = 0
+
+        def __array__(self, dtype=None, copy=None):
+            self.times_read += 1
+            return GREY.copy()
+
+    image = Lazy()
+    function(image, **TINY | {"max_iter": 1})
+    assert image.times_read == 1
 
 
 @pytest.mark.parametrize("axis", [0, 1, -2, -3])

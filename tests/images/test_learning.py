@@ -1,14 +1,19 @@
 """How learning goes and ends: threads, seeds, callbacks, interrupts, progress."""
 
 import signal
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sample_images import GREY, MASK, MODELS, SIGMA, TINY, assert_same, tiny_run
+from watched_models import at, watch
 
-from evoem import posterior, restore
-from evoem.images import budget, nonlocal_bayes
+from evoem import em, restore
+from evoem.images import patches
+from evoem.images.budget import Clock, Costs, Finish, Forecast
 from evoem.images.image_models import IMAGE_MODELS
+from evoem.images.learning import Stage
 
 
 @pytest.mark.parametrize("options", [{}, {"model": "ebsc", "n_parts": 3}, {"memory": 50_000}])
@@ -66,14 +71,10 @@ def test_an_interrupt_keeps_what_was_learnt():
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("calls", [1, 45])
 def test_an_interrupt_in_the_middle_of_an_iteration_leaves_an_image(calls, n_jobs, monkeypatch):
-    improve, count = posterior.improve, iter(range(calls))
+    def interrupt():
+        raise KeyboardInterrupt
 
-    def interrupted(*arguments):
-        if next(count, None) is None:
-            raise KeyboardInterrupt
-        return improve(*arguments)
-
-    monkeypatch.setattr(posterior, "improve", interrupted)
+    watch(monkeypatch, "es3c", accumulate=at([calls + 1], interrupt))
     result = restore(GREY, **TINY | {"max_iter": 1000, "n_jobs": n_jobs})
     assert result.ended == "interrupted"
     assert len(result.free_energies) == (0 if calls == 1 else 5)  # eight blocks to an iteration
@@ -117,14 +118,8 @@ def test_progress_says_where_the_run_stands():
 
 
 def test_an_interrupt_while_the_image_is_finished_loses_nothing(monkeypatch):
-    own = nonlocal_bayes.refine
-
-    def interrupted(*arguments, **options):
-        signal.raise_signal(signal.SIGINT)
-        return own(*arguments, **options)
-
     whole = tiny_run(max_iter=2)
-    monkeypatch.setattr(nonlocal_bayes, "refine", interrupted)
+    watch(monkeypatch, "es3c", reconstruct=at([1], lambda: signal.raise_signal(signal.SIGINT)))
     result = restore(GREY, **TINY | {"max_iter": 2})
     np.testing.assert_array_equal(result.image, whole.image)
 
@@ -143,19 +138,43 @@ def test_an_interrupt_before_the_first_iteration_leaves_the_coarse_start(monkeyp
     assert "The run ended before more than a coarse start had been learnt." in result.notes
 
 
-def test_nothing_is_measured_unless_somebody_looks(monkeypatch):
+class Idle:
+    """A model that takes a second to learn nothing."""
+
+    def __init__(self):
+        self.infos = []
+        self.params = SimpleNamespace(activation_probs=np.ones(2))
+        self.noise_level = 1.0
+        self.source = SimpleNamespace(canonical=SimpleNamespace(noise_unit=1.0))
+        self.numbers = range(10)
+
+    def start(self, params):
+        pass
+
+    def iterate(self, max_iter, after):
+        for _ in range(max_iter):
+            self.infos.append(em.StepInfo(len(self.infos) + 1, 0.0, 1.0, 0, 0))
+            if after():
+                break
+
+
+@pytest.mark.parametrize(
+    ("callback", "time_limit", "expected"),
+    [(None, None, []), (lambda progress: None, None, [1, 2, 4]), (None, 1e6, [1, 2, 4])],
+)
+def test_nothing_is_measured_unless_somebody_looks(callback, time_limit, expected):
     measured = []
-    forecast = budget.forecast
+    grid = patches.regular_grid((5, 5, 1), 3)
 
-    def noted(*arguments):
-        measured.append(arguments)
-        return forecast(*arguments)
+    def measure(model, nonlocal_passes):
+        measured.append(len(model.infos))
+        return Forecast(Costs(0.0, 0.0, 0.0), grid, np.arange(9))
 
-    monkeypatch.setattr(budget, "forecast", noted)
-    restore(GREY, **TINY | {"max_iter": 4})
-    assert measured == []
-    restore(GREY, callback=lambda progress: None, **TINY | {"max_iter": 4})
-    assert len(measured) == 3  # after one, two and four iterations
-    measured.clear()
-    restore(GREY, time_limit=1e6, **TINY | {"max_iter": 3})
-    assert len(measured) == 2
+    stage = Stage(
+        name="learning", kind="es3c", max_iter=5, tol=0.0, finish=Finish(3, 0),
+        clock=Clock(time.perf_counter(), time_limit), callback=callback, judge=None,
+        preview=lambda model: GREY, measure=measure,
+    )  # fmt: skip
+    fit = stage.learn(Idle(), lambda: None)
+    assert measured == expected
+    assert (fit.ended, len(fit.model.infos)) == ("max_iter", 5)

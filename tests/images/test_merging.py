@@ -17,7 +17,7 @@ from sample_images import (
 from scipy.interpolate import RegularGridInterpolator
 
 from evoem import em, inference, restore
-from evoem.images import patch_model, patches
+from evoem.images import bands, patches
 from evoem.images.merging import Estimate, merge_patches
 from evoem.images.quality import psnr
 from evoem.models import SubspaceModel
@@ -103,7 +103,9 @@ def test_merging_constant_patches_gives_the_constant(merge, mask, stride):
         estimates.append(
             Estimate(numbers, observed, np.full(shape, 42.0), rng.uniform(1, 4, shape))
         )
-    merged = merge_patches(grid, merge, 25.0, estimates)
+    merged = merge_patches(
+        bands.patch_rows(grid, bands.whole(grid.shape[0])), merge, 25.0, estimates
+    )
     np.testing.assert_allclose(merged.mean, 42.0, rtol=1e-12)
     assert (merged.std > 0.999).all()
     assert (merged.std < 2.001).all()
@@ -138,7 +140,7 @@ def test_blocks_leave_no_seams(n_patches, masked, monkeypatch):
     memory = None if n_patches is None else memory_for(n_patches, TINY, masked)
     whole = restore(GREY, mask=mask, memory=memory, **TINY)
     for size in (1, 37, 100):
-        monkeypatch.setattr(patch_model, "PATCHES_AT_ONCE", size)
+        monkeypatch.setattr(bands, "PATCHES_AT_ONCE", size)
         if size == 1 and n_patches is not None:
             continue  # takes long
         blocks = restore(GREY, mask=mask, memory=memory, **TINY)

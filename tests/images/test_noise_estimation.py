@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
-from scipy import ndimage, signal
+from noisy_pictures import autoregressive, compressed
+from scipy import ndimage
 
-from evoem.images.noise_clipping import clipped_law
-from evoem.images.noise_correlation import kernel, power_of_lags, solve_lags
+from evoem.images.noise_compression import zeros
 from evoem.images.noise_estimation import estimate
-from evoem.images.noise_outliers import find_outliers
 
 skimage_data = pytest.importorskip("skimage.data")
+restoration = pytest.importorskip("skimage.restoration")
 SIZE = 256
 
 
@@ -29,11 +29,10 @@ def scene():
     return picture[..., None]
 
 
-def autoregressive(shape, rho, rng):
-    noise = rng.standard_normal((shape[0] + 50, shape[1] + 50, *shape[2:]))
-    for axis in (0, 1):
-        noise = signal.lfilter([np.sqrt(1 - rho**2)], [1, -rho], noise, axis=axis)
-    return noise[50:, 50:]
+@pytest.fixture(scope="module")
+def through_optics(scene):
+    """The scene as optics show it: of sharper edges, corners of pixels are details of their own."""
+    return ndimage.gaussian_filter(scene, (0.7, 0.7, 0))
 
 
 def middle_of(correlation):
@@ -106,6 +105,15 @@ def test_correlation_and_dependence_on_the_signal_are_found_together(scene):
     assert noise.correlation[row, column + 1] == pytest.approx(0.5, abs=0.05)
 
 
+def test_noise_of_photographs_that_falls_again_where_it_is_bright_does_not_follow_a_gain(scene):
+    rng = np.random.default_rng(3)
+    variance = 10 + 60 * np.sin(np.pi * scene / 255)
+    noisy = scene + np.sqrt(variance) * autoregressive(scene.shape, 0.5, rng)
+    noise, _ = estimate(noisy)
+    assert noise.kind == "correlated gaussian"
+    assert noise.read_variance == pytest.approx(variance.mean(), rel=0.15)
+
+
 def test_salt_and_pepper_are_found_and_nothing_else(scene):
     rng = np.random.default_rng(0)
     noisy = scene + 5 * rng.standard_normal(scene.shape)
@@ -119,15 +127,38 @@ def test_salt_and_pepper_are_found_and_nothing_else(scene):
     assert noise.read_variance == pytest.approx(25, rel=0.1)
 
 
-def test_lines_are_no_outliers_and_single_values_are():
-    picture = np.random.default_rng(0).standard_normal((60, 60))
-    picture[30, 10:50] += 20
-    picture[10, 10] += 20
-    picture[50, 20] -= 20
-    found = find_outliers(picture, np.ones((60, 60), bool), np.ones_like, 0.0)
-    assert set(zip(*np.nonzero(found), strict=True)) >= {(10, 10), (50, 20)}
-    assert found[30, 15:45].sum() == 0
-    assert found.sum() <= 8
+@pytest.mark.parametrize("sign", [1, -1])
+def test_hot_and_dead_pixels_are_found_beside_texture_too(camera, sign):
+    rng = np.random.default_rng(0)
+    wrong = rng.random(camera.shape) < 0.01
+    size = sign * rng.uniform(100, 250, camera.shape)
+    _, found = estimate(camera + 5 * rng.standard_normal(camera.shape) + size * wrong)
+    assert (found & wrong).sum() >= 0.99 * found.sum()
+    assert (found & wrong).sum() >= 0.95 * wrong.sum()
+
+
+def test_tracks_of_cosmic_rays_are_found_whole(through_optics):
+    rng = np.random.default_rng(0)
+    wrong = rng.random(through_optics.shape) < 0.001  # where tracks cross, some are missed
+    wrong = ndimage.binary_dilation(wrong, np.eye(3)[..., None])
+    size = rng.uniform(100, 250, through_optics.shape)
+    _, found = estimate(
+        through_optics + 5 * rng.standard_normal(through_optics.shape) + size * wrong
+    )
+    assert (found & wrong).sum() >= 0.99 * found.sum()
+    assert (found & wrong).sum() >= 0.95 * wrong.sum()
+
+
+def test_noise_and_outliers_of_a_large_picture_are_found(through_optics):
+    rng = np.random.default_rng(0)
+    large = np.tile(through_optics, (9, 4, 1))
+    noisy = large + 5 * rng.standard_normal(large.shape)
+    wrong = rng.random(large.shape) < 0.01
+    noisy[wrong] += rng.choice([-1, 1], wrong.sum()) * rng.uniform(150, 300, wrong.sum())
+    noise, found = estimate(noisy)
+    assert (found & wrong).sum() >= 0.99 * found.sum()
+    assert (found & wrong).sum() >= 0.95 * wrong.sum()
+    assert noise.read_variance == pytest.approx(25, rel=0.1)
 
 
 def test_scale_and_offset_of_a_picture_change_nothing_else(camera):
@@ -176,9 +207,64 @@ def test_pictures_without_noise_to_be_found_say_so(name, picture):
     assert outliers.shape == (*picture.shape, 1)
 
 
+@pytest.mark.parametrize("deviation", [0, 10])
+def test_noise_that_jpeg_took_away_is_not_told(camera, deviation):
+    noisy = camera + deviation * np.random.default_rng(0).standard_normal(camera.shape)
+    noise, _ = estimate(compressed(noisy, 40))
+    assert not noise.told
+    assert "JPEG" in noise.notes[0]
+
+
+def test_noise_that_jpeg_left_is_told_with_a_note(camera):
+    noisy = camera + 20 * np.random.default_rng(0).standard_normal(camera.shape)
+    noise, _ = estimate(compressed(noisy, 90))
+    assert noise.told
+    assert noise.notes == ("compressed as JPEG: this is what is left of it",)
+    assert noise.compressed
+    assert not zeros(noisy, 1.0).compressed
+
+
+@pytest.mark.parametrize("method", ["tv", "nlm", "median"])
+@pytest.mark.parametrize("name", ["chelsea", "camera"])
+def test_pictures_that_were_denoised_already_make_no_warnings(method, name):
+    picture = np.atleast_3d(getattr(skimage_data, name)()[:SIZE, :SIZE].astype(float))
+    noisy = picture + 20 * np.random.default_rng(0).standard_normal(picture.shape)
+    denoised = {
+        "tv": lambda: restoration.denoise_tv_chambolle(noisy, weight=40, channel_axis=-1),
+        "nlm": lambda: restoration.denoise_nl_means(noisy, h=16, sigma=20, channel_axis=-1),
+        "median": lambda: ndimage.median_filter(noisy, (3, 3, 1)),
+    }[method]().reshape(picture.shape)
+    noise, _ = estimate(denoised)  # warnings are errors
+    assert noise.variance(denoised).mean() < 100  # far less than there was
+
+
 def test_nothing_observed_says_so():
     noise, _ = estimate(np.zeros((64, 64, 1)), np.zeros((64, 64, 1), bool))
     assert not noise.told
+
+
+@pytest.mark.parametrize("name", ["gravel", "grass", "immunohistochemistry"])
+@pytest.mark.parametrize("deviation", [10, 40])
+def test_white_noise_on_texture_is_called_that(name, deviation):
+    picture = np.atleast_3d(getattr(skimage_data, name)()[:SIZE, :SIZE].astype(float))
+    noisy = picture + deviation * np.random.default_rng(0).standard_normal(picture.shape)
+    assert estimate(noisy)[0].kind == "gaussian"
+
+
+def test_channels_that_are_correlated_each_in_its_own_way_are_told_apart(scene):
+    """Red and blue of a mosaic reach further than green."""
+    rng = np.random.default_rng(0)
+    wide, narrow, shared = (
+        autoregressive(scene.shape, rho, rng)[..., 0] for rho in (0.7, 0.3, 0.5)
+    )
+    noises = [(own + shared) / np.sqrt(2) for own in (wide, narrow)]
+    noise, _ = estimate(scene + 10 * np.stack(noises, axis=2))
+    cross = noise.cross_correlation
+    middle = cross.shape[2] // 2
+    np.testing.assert_allclose(np.diag(cross[:, :, middle, middle + 1]), [0.6, 0.4], atol=0.05)
+    assert cross[0, 1, middle, middle] == pytest.approx(0.5, abs=0.05)
+    assert cross[0, 1, middle, middle + 1] == pytest.approx(0.25, abs=0.05)
+    np.testing.assert_allclose(noise.channel_correlation, cross[:, :, middle, middle])
 
 
 def test_texture_everywhere_is_not_called_correlated_noise():
@@ -186,43 +272,3 @@ def test_texture_everywhere_is_not_called_correlated_noise():
     noise, _ = estimate(gravel + 10 * np.random.default_rng(0).standard_normal(gravel.shape))
     assert noise.correlation is None
     assert "texture everywhere: correlation could not be told" in noise.notes
-
-
-def test_powers_of_lags_are_those_of_coefficients():
-    correlation = np.outer([1, 0.5, 0.2], [1, 0.3, 0.1])
-    rows = np.array([0.2, 0.5, 1, 0.5, 0.2])
-    columns = np.array([0.1, 0.3, 1, 0.3, 0.1])
-
-    def covariance(along):
-        lags = np.abs(np.subtract.outer(np.arange(8), np.arange(8)))
-        return np.where(lags <= 2, along[np.minimum(lags, 2) + 2], 0)
-
-    from scipy.fft import dct
-
-    basis = dct(np.eye(8), axis=0, norm="ortho")
-    expected = np.outer(
-        np.diag(basis @ covariance(rows) @ basis.T), np.diag(basis @ covariance(columns) @ basis.T)
-    )
-    power = np.einsum("ijab,ab->ij", power_of_lags(8, 2), correlation)
-    np.testing.assert_allclose(power, expected)
-    np.testing.assert_allclose(solve_lags(power, 2, 2), correlation, atol=1e-9)
-
-
-def test_kernel_leaves_out_lags_that_are_negligible():
-    correlation = np.zeros((4, 4))
-    correlation[:2, :2] = [[1, 0.5], [0.4, 0.2]]
-    np.testing.assert_array_equal(
-        kernel(correlation), [[0.2, 0.4, 0.2], [0.5, 1, 0.5], [0.2, 0.4, 0.2]]
-    )
-
-
-def test_moments_of_clipped_values_are_those_of_samples():
-    before, after, variance, left = clipped_law(1.0, 4.0, 1e-6, (0.0, 20.0), (0.0, 20.0))
-    rng = np.random.default_rng(0)
-    for mean in (0.5, 8.0, 19.0):
-        at = np.abs(before - mean).argmin()
-        values = before[at] + np.sqrt(variance[at]) * rng.standard_normal(400_000)
-        values = values.clip(0, 20)
-        assert variance[at] == pytest.approx(before[at] + 4)
-        assert after[at] == pytest.approx(values.mean(), abs=0.02)
-        assert left[at] == pytest.approx(values.var(), rel=0.02)

@@ -63,7 +63,8 @@ def test_slices_of_a_stack_may_share_a_map_or_have_their_own():
     shared = denoise(stack, noise_variance=DEVIATION**2, **SMALL)
     own = denoise(stack, noise_variance=np.stack([DEVIATION**2] * 2), **SMALL)
     np.testing.assert_array_equal(shared, own)
-    np.testing.assert_array_equal(shared[0], denoise(NOISY, noise_variance=DEVIATION**2, **SMALL))
+    alone = denoise(NOISY, noise_variance=DEVIATION**2, **SMALL)  # one model learns from both
+    assert psnr(CLEAN, shared[0]) > psnr(CLEAN, alone) - 0.3
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ FULL = Noise(
     read_variance=(0.0, 1e-17, np.pi),
     correlation=KERNEL,
     channel_correlation=np.array([[1, 0.5, 0.1], [0.5, 1, 0.2], [0.1, 0.2, 1]]),
+    cross_correlation=np.einsum("ab,ij->abij", np.eye(3) / 2 + 0.5, KERNEL),
     clipped=(None, 255.0),
     outliers=0.01,
     curve_signal=np.arange(6.0).reshape(3, 2),
@@ -34,6 +35,8 @@ def test_gain_and_correlation_make_the_kind():
     assert Noise(gain=1).kind == "poisson-gaussian"
     assert Noise(gain=(0, 1)).kind == "poisson-gaussian"
     assert Noise(correlation=KERNEL).kind == "correlated gaussian"
+    assert Noise(cross_correlation=KERNEL[None, None]).kind == "correlated gaussian"
+    assert FULL.with_correlation(None, None).kind == "poisson-gaussian"
     assert FULL.kind == "correlated poisson-gaussian"
 
 
@@ -65,6 +68,7 @@ def test_noise_written_and_read_is_the_same_to_the_last_bit(tmp_path):
     assert again == FULL
     assert again.read_variance == FULL.read_variance
     np.testing.assert_array_equal(again.correlation, KERNEL)
+    np.testing.assert_array_equal(again.cross_correlation, FULL.cross_correlation)
     assert again != Noise(gain=1)
     assert json.loads(Noise(gain=1).to_json())["gain"] == 1
 
@@ -86,6 +90,13 @@ def test_noise_written_and_read_is_the_same_to_the_last_bit(tmp_path):
         ('{"correlation": [["a"]]}', "correlation must hold numbers"),
         ('{"channel_correlation": [[1, 2], [2, 1]]}', "channel_correlation must be positive"),
         ('{"channel_correlation": [[1, 0.5]]}', "channel_correlation must be a symmetric"),
+        ('{"cross_correlation": [[[[1, 0]]]]}', "cross_correlation must be of pairs of channels"),
+        ('{"cross_correlation": [[[[2]]]]}', "cross_correlation at lag zero must be positive"),
+        ('{"cross_correlation": [[[[2, 1, 2]]]]}', "cross_correlation must be at most 1"),
+        (
+            '{"cross_correlation": [[[[0, 1, 1]]]]}',
+            "cross_correlation must be the same at opposite",
+        ),
         ('{"gain": [1, 2], "offset": [1, 2, 3]}', "noise must be of one number of channels"),
         ('{"clipped": [5, 5]}', "clipped must have its lowest level first"),
         ('{"clipped": 5}', "clipped must be a lowest and a highest level"),
@@ -93,6 +104,7 @@ def test_noise_written_and_read_is_the_same_to_the_last_bit(tmp_path):
         ('{"curve_signal": [[1]], "curve_variance": [[1, 2]]}', "curve_variance must have"),
         ('{"notes": "a"}', "notes must be sentences"),
         ('{"told": 1}', "told must be True or False"),
+        ('{"compressed": "no"}', "compressed must be True or False"),
     ],
 )
 def test_malformed_noise_is_refused_in_one_sentence(text, said):

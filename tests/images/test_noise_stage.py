@@ -1,11 +1,12 @@
 """Images with the noise of detectors, and with white noise, which is left alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from noisy_pictures import autoregressive, compressed
 
 from evoem import Noise, denoise, restore
-from evoem.images import canonical_arrays, noise_stage
-from evoem.images.noise_estimation import estimate
 from evoem.images.quality import psnr
 
 y, x = np.mgrid[0:112, 0:120]
@@ -68,14 +69,25 @@ def test_details_of_a_picture_without_noise_are_no_outliers():
     assert np.abs(found.image - CLEAN - dots).max() < 20
 
 
-def test_of_a_large_image_the_noise_is_that_of_its_middle(monkeypatch):
-    monkeypatch.setattr(noise_stage, "LARGEST", 100)
+def test_pictures_that_jpeg_compressed_have_more_noise_than_flat_places_show():
+    rng = np.random.default_rng(4)
+    noisy = np.clip(CLEAN + 10 * autoregressive(CLEAN.shape, 0.5, rng), 0, 255)
+    lags = 0.5 ** np.abs(np.arange(-3, 4))
+    # Half of the variance that there was, as flat places might have it.
+    left = Noise(read_variance=50.0, correlation=np.outer(lags, lags))
+    image = compressed(noisy[..., None], 85)[..., 0]
+    plain = restore(image, noise=left, **SMALL)
+    found = restore(image, noise=replace(left, compressed=True), **SMALL)
+    assert found.noise_level > 1.05 * plain.noise_level
+    assert psnr(CLEAN, found.image) > psnr(CLEAN, plain.image) + 0.2
+
+
+def test_scale_and_offset_of_the_picture_change_nothing_else():
     image = photons(12.0)
-    image[:4] = 1000.0  # beyond the middle
-    found, outliers = noise_stage.told(canonical_arrays.read(image, None, None, True))
-    expected, _ = estimate(image[6:106, 10:110, None])
-    assert found == expected
-    assert outliers is None
+    first, second = restore(image, **SMALL), restore(0.004 * image - 3.0, **SMALL)
+    assert second.noise.gain == pytest.approx(0.004 * first.noise.gain, rel=1e-3)
+    np.testing.assert_allclose((second.image + 3.0) / 0.004, first.image, atol=0.5)
+    np.testing.assert_allclose(second.std / 0.004, first.std, rtol=0.1, atol=0.1)
 
 
 def test_observed_values_that_are_kept_need_no_noise():
@@ -85,7 +97,7 @@ def test_observed_values_that_are_kept_need_no_noise():
     assert found.noise is None
 
 
-@pytest.mark.parametrize("noise", ["white", 3, None])
+@pytest.mark.parametrize("noise", ["white", 3, ""])
 def test_what_says_nothing_about_noise_is_refused(noise):
     with pytest.raises(ValueError, match=r"^noise must be one of 'auto', 'gaussian', "):
         restore(CLEAN, noise=noise)

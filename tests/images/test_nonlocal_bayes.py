@@ -1,8 +1,11 @@
 """Nonlocal Bayes, against slow twins."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+import evoem
 from evoem import restore
 from evoem.images import canonical_arrays, nonlocal_bayes, patches
 from evoem.images.merging import Merged
@@ -45,10 +48,13 @@ def estimated(images, grid, merge, noise_variance):
         tops=np.arange(grid.shape[0] - grid.patch[0] + 1),
         lefts=np.arange(grid.shape[1] - grid.patch[1] + 1),
     )
-    y, observed, x, by, known = (patches.cut(image, everywhere) for image in images)
+    variances = images.variances if images.variances.size else np.ones(grid.shape)
+    images = images._replace(variances=variances)
+    y, observed, x, by, known, variances = (patches.cut(image, everywhere) for image in images)
     corners = np.stack(everywhere.corners(None), axis=1)
     usable = known.all(1)
-    residual = nonlocal_bayes.RESIDUAL * images.restored[images.known].std() * noise_variance**0.5
+    stable = images.restored if (images.variances == 1).all() else images.guide
+    residual = nonlocal_bayes.RESIDUAL * stable[images.known].std() * noise_variance**0.5
     window = patches.window(grid.patch, "mean" if merge == "variance" else merge, grid.shape[2])
     n_similar = 24 if images.observed.all() else 32
     canvas = patches.Canvas(everywhere)
@@ -61,11 +67,13 @@ def estimated(images, grid, merge, noise_variance):
         )
         order = np.argsort(np.square(by[near] - by[n]).sum(1), kind="stable")
         similar = near[order[:n_similar]]
+        unit = np.sqrt(variances[similar].mean(0))
         for k in similar:
             mean, variance = conditioned(
-                y[k], observed[k], x[similar].astype(np.float64), noise_variance, residual
+                y[k] / unit, observed[k], x[similar] / unit, noise_variance, residual
             )
-            weights = window / (variance + 0.02 * noise_variance) if merge == "variance" else window
+            mean, variance = unit * mean, (variance + 0.02 * noise_variance) * unit**2
+            weights = window / variance if merge == "variance" else window
             trust = 1.0 if observed[k].any() else 1e-6
             canvas.add(np.array([k]), mean[None], trust * weights)
     return canvas.mean()
@@ -138,12 +146,12 @@ def test_a_patch_is_conditioned_on_what_was_observed_of_it(n_similar, missing, r
     centre, mean, variance = np.empty((3, D))
     nonlocal_bayes.centre_patches(Z, centre)
     nonlocal_bayes.cholesky_whiten(Z, seen * 1.0, noise, U, variance)
-    nonlocal_bayes.posterior_mean(y, seen * 1.0, centre, U, noise, mean)
+    nonlocal_bayes.posterior_mean(y - centre, seen * 1.0, U, noise, mean)
     expected, left = conditioned(y, seen, similar, noise.variance, noise.residual)
-    np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(centre + mean, expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(variance, left, rtol=0, atol=1e-9)
-    nonlocal_bayes.posterior_mean_of_incomplete(y, seen * 1.0, centre, Z, Z.T @ Z, noise, mean)
-    np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9)
+    nonlocal_bayes.posterior_mean_of_incomplete(y - centre, seen * 1.0, Z, Z.T @ Z, noise, mean)
+    np.testing.assert_allclose(centre + mean, expected, rtol=0, atol=1e-9)
 
 
 def test_the_covariance_of_similar_patches(rng):
@@ -155,15 +163,18 @@ def test_the_covariance_of_similar_patches(rng):
 
 @pytest.mark.parametrize("merge", ["mean", "centre", "variance"])
 @pytest.mark.parametrize("missing", [0.0, 0.1, 0.97])
+@pytest.mark.parametrize("variances_differ", [False, True])
 @pytest.mark.parametrize(
     ("shape", "width", "stride"), [((20, 17, 1), 6, 3), ((13, 24, 2), 3, 1), ((5, 6, 1), 8, 4)]
 )
 def test_patches_are_estimated_together_with_those_similar_to_them(
-    shape, width, stride, missing, merge, rng, monkeypatch
+    shape, width, stride, variances_differ, missing, merge, rng, monkeypatch
 ):
     """Images may be smaller than patches; of some all was observed, of others some or nothing."""
     monkeypatch.setattr(nonlocal_bayes, "SEARCH_RADIUS", 7)
     images = pictures(shape, rng, missing)
+    if variances_differ:
+        images = images._replace(variances=rng.uniform(0.2, 5.0, shape).astype(np.float32))
     grid = patches.regular_grid(shape, width, stride)
     image = nonlocal_bayes.one_pass(images, grid, merge, NOISE_VARIANCE, 1)
     expected = estimated(images, grid, merge, NOISE_VARIANCE)
@@ -203,26 +214,31 @@ def canonical(values, observed=None):
     )
 
 
-def test_seconds_are_those_of_all_rows(monkeypatch):
-    """By a few rows of the grid of each pass, with as much of the image around as they reach."""
-    now, measured = [0.0], []
-
-    def one_pass(images, grid, merge, noise_variance, n_jobs):
-        measured.append((len(grid.tops), *images.given[[0, -1], 0, 0]))
-        now[0] += 0.5 * len(grid.tops)
-        return images.given
-
-    monkeypatch.setattr(nonlocal_bayes.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(nonlocal_bayes, "one_pass", one_pass)
+def test_a_few_rows_of_patches_are_measured_with_all_that_they_reach():
     image = np.broadcast_to(np.arange(200.0)[:, None, None], (200, 90, 1))
-    n_tops = [len(grid.tops) for grid in nonlocal_bayes.pass_grids(image.shape, 3)]
-    assert nonlocal_bayes.seconds(canonical(image), 3, 2) == pytest.approx([n / 4 for n in n_tops])
+
+    def measured(image):
+        for grid in nonlocal_bayes.pass_grids(image.shape, 3):
+            images, some = nonlocal_bayes.sample(canonical(image), grid)
+            first = images.given[0, 0, 0]
+            assert set(some.tops + first) <= set(grid.tops)
+            yield len(grid.tops), len(some.tops), first, images.given[-1, 0, 0]
+
     # Of 33, 66 and 49 rows: from the 17th, 33rd and 25th on.
-    assert n_tops == [33, 66, 49]
-    assert measured == [(4, 96 - 24, 114 + 35), (4, 96 - 24, 105 + 29), (4, 96 - 24, 108 + 31)]
-    measured.clear()
-    nonlocal_bayes.seconds(canonical(image[:10]), 3, 2)
-    assert measured == [(1, 0.0, 9.0), (2, 0.0, 9.0), (2, 0.0, 9.0)]
+    assert list(measured(image)) == [
+        (33, 4, 96 - 24, 114 + 35),
+        (66, 4, 96 - 24, 105 + 29),
+        (49, 4, 96 - 24, 108 + 31),
+    ]
+    assert [found[1:] for found in measured(image[:10])] == [(1, 0, 9), (2, 0, 9), (2, 0, 9)]
+
+
+def test_seconds_are_those_of_all_rows(monkeypatch):
+    """On a clock that goes on by one second whenever somebody looks."""
+    ticks = itertools.count()
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    image = canonical(np.random.default_rng(0).random((200, 30, 1)))
+    assert nonlocal_bayes.seconds(image, 3, 2) == pytest.approx([33 / 8, 66 / 8, 49 / 8])
 
 
 # ------------------------------------------------------------------------------- several passes
@@ -256,6 +272,34 @@ def test_each_pass_goes_on_from_the_last(missing, keep_observed, n_passes, rng, 
         mean, share = estimated(images, grid, "mean", NOISE_VARIANCE), 0.0
     np.testing.assert_allclose(found.mean, mean, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(found.std, merged.std)
+
+
+def test_of_photons_passes_are_in_the_images_own_units(rng, monkeypatch):
+    """Each value with the variance that the image so far says; similarity is of stable values."""
+    monkeypatch.setattr(nonlocal_bayes, "SEARCH_RADIUS", 5)
+    photons = rng.poisson(rng.uniform(0.5, 9.0, (20, 20))).astype(np.float64)
+    given = canonical_arrays.read(3 + 2 * photons, None, None, True)
+    image = canonical_arrays.with_white_noise(given, evoem.Noise(gain=2.0, offset=3.0))
+    transform, values = image.transform, image.values.astype(np.float64)
+    everywhere = np.ones(values.shape, bool)
+    merged = Merged(0.5 * values + 1.0, np.ones(values.shape), everywhere)
+    found = nonlocal_bayes.refine(
+        image, merged, "mean", 1.1, keep_observed=False, n_passes=3, n_jobs=1
+    )
+    mean, share = image.pixels(merged.mean), 0.2
+    for size, stride in [(4, 2), (12, 6), (6, 3)]:
+        stable = transform.expected(mean)
+        images = Images(
+            given.values,
+            everywhere,
+            mean.astype(np.float32),
+            (share * values + (1 - share) * stable).astype(np.float32),
+            everywhere,
+            np.maximum(2.0 * (mean - 3.0), 0.4),  # a tenth of a photon at least
+        )
+        grid = patches.regular_grid(values.shape, size, stride)
+        mean, share = np.maximum(estimated(images, grid, "mean", 1.1), 3.0), 0.0
+    np.testing.assert_allclose(image.pixels(found.mean), mean, rtol=0, atol=1e-3)
 
 
 def test_what_lies_deep_in_a_hole_is_left_alone(rng, monkeypatch):

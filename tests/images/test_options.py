@@ -39,6 +39,17 @@ from evoem.images.options import OPTIONS
             r'preset must not be "paper" with model="subspaces"; got "paper"\.',
         ),
         ({"model": "es3c", "rank": 3}, r'rank must not be given with model="es3c"; got 3\.'),
+        ({"model": "ebsc", "slab": "full"}, r"slab must not be given with model=.ebsc.; got 'full"),
+        (
+            {"model": "subspaces", "updates": "printed"},
+            r"updates must not be given with model=.subspaces.; got 'printed'\.",
+        ),
+        ({"slab": "round"}, r"slab must be one of 'diagonal', 'full', 'fixed'; got 'round'\."),
+        (
+            {"updates": "old"},
+            r"updates must be one of 'monotone', 'printed', 'authors'; got 'old'\.",
+        ),
+        ({"crossover": 1}, r"crossover must be True or False; got 1\."),
         ({"model": "subspaces", "rank": 0}, r"rank must be an integer at least 1; got 0\."),
         (
             {"preset": "slow"},

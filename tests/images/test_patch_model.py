@@ -7,7 +7,6 @@ from sample_images import GREY, TINY
 from evoem import restore
 from evoem.images import patches
 from evoem.images.canonical_arrays import read
-from evoem.images.heldout_selection import HeldOut
 from evoem.images.patch_model import PatchSource, points_for
 
 
@@ -43,28 +42,6 @@ def test_patches_of_another_grid_lie_at_the_same_points():
     framed = patches.regular_grid((60, 100, 1), 5, beyond=0.5)
     inside = framed.margin * len(framed.lefts) + framed.margin  # the first that is not beyond
     np.testing.assert_allclose(source.positions(framed, np.array([inside])), [[0, 0]])
-
-
-def test_what_is_adopted_lies_among_the_points_it_was_learnt_with(monkeypatch):
-    """Few patches are kept of a model that is adopted, and these alone would have fewer points."""
-    errors = iter([5.0, 4.0, 9.0])
-    monkeypatch.setattr("evoem.images.heldout_selection.FEWEST_HELD_OUT", 10)
-    monkeypatch.setattr(HeldOut, "error", lambda *given: next(errors))
-    positions, params, own = [], [], PatchSource.positions
-
-    def noted(source, grid, numbers):
-        positions.append(source.points)
-        return own(source, grid, numbers)
-
-    def stop(progress):
-        params.append(progress.params)
-        return len(params) == 3
-
-    monkeypatch.setattr(PatchSource, "positions", noted)
-    options = TINY | {"model": "subspaces", "max_iter": 2, "patch_size": [3, 4]}
-    result = restore(GREY, select="heldout", callback=stop, **options)
-    assert (result.ended, result.settings["patch_size"]) == ("callback", 3)
-    assert positions[-1] == params[1].field.shape[:2] != (1, 1)
 
 
 @pytest.mark.parametrize("n_parts", [1, 3, 7])

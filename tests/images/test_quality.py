@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.metrics import structural_similarity
 
-from evoem.images.quality import psnr, ssim
+from evoem.images.quality import peak_of, psnr, ssim
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -164,3 +164,10 @@ def test_ssim_refuses_images_that_its_window_does_not_fit(shape, channel_axis, m
 def test_the_smallest_image_for_ssim_is_one_window():
     clean, noisy = image_pair((11, 11))
     assert ssim(clean, noisy) == pytest.approx(slow_ssim(clean, noisy, 255), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [("uint8", 255.0), ("uint16", 65535.0), ("float32", 9.0)]
+)
+def test_the_largest_value_is_that_of_the_type_or_the_range(dtype, expected):
+    assert peak_of(np.arange(10).astype(dtype)) == expected

@@ -5,28 +5,18 @@ import pytest
 from sample_images import GREY, TINY, assert_same, colour, holes_at, picture
 
 from evoem import restore
-from evoem.images import canonical_arrays, settings
+from evoem.images import canonical_arrays, image_models, settings
 from evoem.images.image_models import IMAGE_MODELS
-
-
-def test_settings_say_what_was_used():
-    result = restore(GREY, merge="centre", seed=8, tol=1e-9, stride=2, **TINY | {"model": "ebsc"})
-    own = {name: TINY[name] for name in TINY if name not in ("n_jobs", "model")}
-    chosen = {"merge": "centre", "seed": 8, "tol": 1e-9, "stride": 2, "model": "ebsc"}
-    others = {"preset": "balanced", "n_generations": 1, "time_limit": None}
-    assert result.settings.items() >= (own | chosen | others).items()
-    again = restore(GREY, n_jobs=1, **result.settings)
-    assert_same(again, result)
 
 
 @pytest.mark.parametrize(
     ("preset", "model"),
-    [("fast", "es3c"), ("balanced", "es3c"), ("paper", "es3c"), ("balanced", "subspaces")],
+    [("fast", "es3c"), ("balanced", "es3c"), ("best", "ebsc"), ("balanced", "subspaces")],
 )
 def test_presets_shrink_for_small_images_unless_told_otherwise(preset, model):
     subspaces = model == "subspaces"
     full = IMAGE_MODELS[model].presets[preset]
-    patch_size = full["patch_size"] if preset == "paper" else 8  # there is little noise
+    patch_size = 8  # there is little noise
     options = {"preset": preset, "model": model, "max_iter": 1, "n_jobs": 1}
     used = restore(GREY, **options).settings
     n_patches = (24 - patch_size + 1) ** 2
@@ -61,19 +51,20 @@ def test_subspaces_grow_in_number_with_an_image(size, expected):
 def fitted(name, model, values, missing=None, **given):
     """Settings of a preset for an image."""
     canonical = canonical_arrays.read(values, missing, None, False)
-    return settings.settings_for(name, IMAGE_MODELS[model].presets[name], given, canonical)
+    return image_models.settings_of(IMAGE_MODELS[model], name, given, canonical)
 
 
-def test_presets_change_where_something_is_missing_but_not_the_paper_s():
+def test_presets_change_where_something_is_missing():
     some = np.zeros((512, 512), np.bool_)
     some[::2, ::2] = True
     noise = np.random.default_rng(0).normal(size=some.shape)
     for name, full in IMAGE_MODELS["es3c"].presets.items():
-        assert (fitted(name, "es3c", noise, some) == full) == (name == "paper")
         assert fitted(name, "es3c", noise) == full
     changed = fitted("balanced", "es3c", noise, some, n_states=7)
     assert (changed["patch_size"], changed["n_latents"], changed["n_states"]) == (8, 256, 7)
-    assert changed["max_iter"] == 40
+    assert (changed["max_iter"], changed["slab"], changed["merge"]) == (40, "fixed", "centre")
+    given = {"slab": "diagonal", "merge": "mean"}
+    assert fitted("balanced", "es3c", noise, some, **given).items() >= given.items()
     for name, n_states, max_iter in [("fast", 13, 4), ("balanced", 20, 8), ("best", 20, 18)]:
         found = fitted(name, "subspaces", noise, some)
         assert (found["patch_size"], found["n_states"], found["max_iter"]) == (

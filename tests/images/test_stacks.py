@@ -2,67 +2,42 @@
 
 import numpy as np
 import pytest
-from sample_images import COLOURS, STACK, TINY, colour, holes_at, tiny_run
+from sample_images import COLOURS, STACK, TINY, colour, holes_at
 
-from evoem import denoise, inpaint, restore
-from evoem.images.stacks import TimeShares
-
-
-def test_stacks_are_restored_slice_by_slice():
-    for restored, one in zip(denoise(STACK, **TINY), STACK, strict=True):
-        np.testing.assert_array_equal(restored, restore(one, **TINY).image)
+from evoem import denoise, inpaint
 
 
 def test_stacks_have_one_mask_or_one_for_each_slice():
     masks = holes_at(STACK.shape, 0.3, 2)
     each = inpaint(STACK, masks, **TINY)
-    one = inpaint(STACK, masks[0], **TINY)
-    holed = inpaint(np.where(masks, np.nan, STACK), **TINY)
+    np.testing.assert_array_equal(each[~masks], STACK[~masks])
+    np.testing.assert_array_equal(inpaint(np.where(masks, np.nan, STACK), **TINY), each)
     free = inpaint(STACK, masks, keep_observed=False, **TINY)
-    for k in range(3):
-        own = inpaint(STACK[k], masks[k], **TINY)
-        np.testing.assert_array_equal(each[k], own)
-        np.testing.assert_array_equal(holed[k], own)
-        np.testing.assert_array_equal(one[k], inpaint(STACK[k], masks[0], **TINY))
-        np.testing.assert_array_equal(free[k], restore(STACK[k], mask=masks[k], **TINY).image)
+    assert (free[~masks] != STACK[~masks]).mean() > 0.9
+    one = inpaint(STACK, masks[0], **TINY)
+    np.testing.assert_array_equal(one, inpaint(STACK, np.stack([masks[0]] * 3), **TINY))
 
 
-@pytest.mark.parametrize("axis", [-1, 3, 2, 1, -3])
-def test_colour_stacks_are_restored_slice_by_slice(axis):
+@pytest.mark.parametrize("axis", [3, 2, 1, -3])
+def test_channels_may_lie_along_any_axis_of_a_stack(axis):
     stack = np.moveaxis(COLOURS, -1, axis)
-    expected = [restore(one, channel_axis=-1, **TINY).image for one in COLOURS]
     restored = denoise(stack, channel_axis=axis, **TINY)
+    expected = denoise(COLOURS, channel_axis=-1, **TINY)
     np.testing.assert_array_equal(np.moveaxis(restored, axis, -1), expected)
-
-
-@pytest.mark.parametrize(
-    ("axis", "per_slice"),
-    [
-        (-1, True),
-        (-1, False),
-        (1, False),
-        (1, True),
-    ],
-)
-def test_colour_stacks_have_masks_of_pixels(axis, per_slice):
-    masks = holes_at(COLOURS.shape[:3], 0.3)
-    stack = np.moveaxis(COLOURS, -1, axis)
-    filled = inpaint(stack, masks if per_slice else masks[0], channel_axis=axis, **TINY)
-    for k in range(2):
-        own = inpaint(COLOURS[k], masks[k if per_slice else 0], channel_axis=-1, **TINY)
-        np.testing.assert_array_equal(np.moveaxis(filled, axis, -1)[k], own)
 
 
 @pytest.mark.parametrize("axis", [-1, 1])
 @pytest.mark.parametrize("per_slice", [True, False])
-def test_colour_stacks_have_masks_of_values(axis, per_slice):
-    masks = holes_at(COLOURS.shape, 0.3)
-    stack = np.moveaxis(COLOURS, -1, axis)
-    given = np.moveaxis(masks, -1, axis)
+@pytest.mark.parametrize("per_value", [True, False])
+def test_colour_stacks_have_masks_of_pixels_or_values(axis, per_slice, per_value):
+    masks = holes_at(COLOURS.shape if per_value else COLOURS.shape[:3], 0.3)
+    masks = masks if per_slice else np.broadcast_to(masks[0], masks.shape)
+    values = masks if per_value else np.broadcast_to(masks[..., None], COLOURS.shape)
+    stack = np.moveaxis(np.where(values, 9999.0, COLOURS), -1, axis)
+    given = np.moveaxis(masks, -1, axis) if per_value else masks
     filled = inpaint(stack, given if per_slice else given[0], channel_axis=axis, **TINY)
-    for k in range(2):
-        own = inpaint(COLOURS[k], masks[k if per_slice else 0], channel_axis=-1, **TINY)
-        np.testing.assert_array_equal(np.moveaxis(filled, axis, -1)[k], own)
+    holed = np.moveaxis(np.where(values, np.nan, COLOURS), -1, axis)
+    np.testing.assert_array_equal(filled, inpaint(holed, channel_axis=axis, **TINY))
 
 
 @pytest.mark.parametrize("stack", [False, True])
@@ -76,18 +51,6 @@ def test_what_is_masked_of_an_array_is_missing(stack):
     np.testing.assert_array_equal(denoise(masked, **TINY), both_denoised)
 
 
-def test_slices_share_a_time_limit(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr("evoem.images.stacks.time.perf_counter", lambda: now)
-    shares = TimeShares(12.0, 3)
-    assert shares.next() == 4.0
-    now += 2.0  # less than its share: more for the others
-    assert shares.next() == 5.0
-    now += 20.0
-    assert shares.next() == 0.0
-    assert TimeShares(None, 3).next() is None
-
-
 def test_an_interrupt_of_a_stack_leaves_a_whole_stack():
     calls = []
 
@@ -97,8 +60,9 @@ def test_an_interrupt_of_a_stack_leaves_a_whole_stack():
             raise KeyboardInterrupt
 
     restored = denoise(STACK, callback=interrupt, **TINY)
-    np.testing.assert_array_equal(restored[0], tiny_run(max_iter=2).image)
+    assert len(calls) == 2
     assert np.isfinite(restored).all()
+    assert (restored != STACK).reshape(3, -1).mean(1).min() > 0.9
 
 
 @pytest.mark.parametrize("n_channels", [3, 4])

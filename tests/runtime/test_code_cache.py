@@ -4,12 +4,19 @@ import ast
 import errno
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
 
 from evoem.runtime import code_cache
 from evoem.runtime.code_cache import PACKAGE, CodeCache
+
+try:
+    import grp
+    import pwd
+except ImportError:  # not on this platform
+    grp = pwd = None
 
 POSIX = pytest.mark.skipif(not hasattr(os, "getuid"), reason="owners and modes are of POSIX")
 
@@ -60,7 +67,7 @@ def test_a_copy_of_the_sources_has_the_same_digests(package_copy):
 @pytest.mark.parametrize(
     ("edited", "changed"),
     [
-        ("cli.py", set()),
+        ("cli/app.py", set()),
         ("em.py", set()),
         ("estimators/base.py", set()),
         ("images/restore.py", set()),
@@ -166,12 +173,83 @@ def test_a_folder_others_may_write_to_is_refused(variable, above, tmp_path, monk
 
 @POSIX
 @pytest.mark.parametrize(
-    ("mode", "allowed"), [(0o755, True), (0o775, False), (0o757, False), (0o1777, True)]
+    ("mode", "allowed"), [(0o755, True), (0o757, False), (0o777, False), (0o1777, True)]
 )
 def test_a_folder_above_counts_too(mode, allowed, tmp_path):
     (tmp_path / "above" / "own").mkdir(parents=True)
     (tmp_path / "above").chmod(mode)
     assert (code_cache.weak_spot(tmp_path / "above" / "own") is None) is allowed
+
+
+def user(name, uid, gid):
+    return pwd.struct_passwd((name, "x", uid, gid, "", "", ""))
+
+
+@pytest.fixture
+def users(monkeypatch):
+    """This user is called me, in a group as given; others are known."""
+
+    def have(group, members=(), others=()):
+        everybody = [user("me", os.getuid(), 5), user("root", 0, 0), *others]
+        known = {one.pw_name: one for one in everybody}
+        monkeypatch.setattr(
+            "grp.getgrgid", lambda gid: grp.struct_group((group, "x", gid, members))
+        )
+        monkeypatch.setattr("pwd.getpwuid", {one.pw_uid: one for one in reversed(everybody)}.get)
+        monkeypatch.setattr("pwd.getpwnam", known.__getitem__)
+        monkeypatch.setattr("pwd.getpwall", lambda: everybody)
+
+    return have
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("group", "members", "primary", "allowed"),
+    [
+        ("me", [], False, True),
+        ("me", ["me"], False, True),
+        ("me", ["me", "you"], False, False),
+        ("me", ["gone"], False, False),
+        ("me", [], True, False),
+        ("staff", [], False, False),
+    ],
+)
+def test_the_group_of_this_user_alone_may_write(
+    group, members, primary, allowed, users, tmp_path, monkeypatch
+):
+    (tmp_path / "above" / "own").mkdir(parents=True)
+    CodeCache(tmp_path / "above" / "own").save("name", b"content")
+    for path in ("above", "above/own", "above/own/name"):
+        (tmp_path / path).chmod(0o775)
+    gid = (tmp_path / "above").stat().st_gid
+    users(group, members, [user("you", 4321, gid if primary else 100)])
+    found = code_cache.weak_spot(tmp_path / "above" / "own")
+    assert found == (None if allowed else f"others may write to {tmp_path / 'above'}")
+    loaded = CodeCache(tmp_path / "above" / "own").load("name")
+    assert loaded == (b"content" if allowed else None)
+
+
+@POSIX
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="access lists are of Linux")
+def test_an_access_list_may_let_others_write(users, tmp_path):
+    users("me")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own").chmod(0o775)
+    assert code_cache.weak_spot(tmp_path / "own") is None
+    everybody = 0xFFFFFFFF
+    entries = [
+        (1, 7, everybody),
+        (2, 7, 4321),
+        (4, 5, everybody),
+        (16, 7, everybody),
+        (32, 5, everybody),
+    ]
+    packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(tmp_path / "own", "system.posix_acl_access", packed)
+    except OSError as error:
+        pytest.skip(f"no access lists here: {error}")
+    assert code_cache.weak_spot(tmp_path / "own") == f"others may write to {tmp_path / 'own'}"
 
 
 @POSIX

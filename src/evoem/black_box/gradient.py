@@ -8,7 +8,6 @@ Optimisers are those of PyTorch (`torch.optim`, called with the parameters) or o
 free numbers, of which constrained parameters are transforms, see `constraints`.
 """
 
-import copy
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -31,8 +30,8 @@ Arrays = dict[str, NDArray[np.float64]]
 class AscentState(NamedTuple):
     """What an optimiser remembers, and what its steps are scaled by."""
 
-    memory: Any
-    step_scale: float
+    memory: Any = None  # numbers and NumPy arrays in lists and dicts, so that it can be saved
+    step_scale: float = 1.0
 
 
 class Optimizer(Protocol):
@@ -61,10 +60,22 @@ class TorchOptimizer:
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ValueError("optimizer must need one gradient for a step; got LBFGS.")
         if memory is not None:
-            optimizer.load_state_dict(copy.deepcopy(memory))
+            optimizer.load_state_dict(_mapped(memory, np.ndarray, torch.tensor))
         optimizer.step()
         moved = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
-        return moved, optimizer.state_dict()
+        state = optimizer.state_dict()
+        return moved, _mapped(state, torch.Tensor, lambda tensor: tensor.numpy().copy())
+
+
+def _mapped(tree: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    """Nested dicts, lists and tuples with a function applied to what is of a kind."""
+    if isinstance(tree, kind):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {name: _mapped(value, kind, function) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_mapped(value, kind, function) for value in tree)
+    return tree
 
 
 class OptaxOptimizer:
@@ -81,11 +92,13 @@ class OptaxOptimizer:
 
     def __call__(self, free: Arrays, gradient: Arrays, memory: Any) -> tuple[Arrays, Any]:
         with self._jax.enable_x64(True):
-            if memory is None:
-                memory = self._optimizer.init(free)
+            state = self._optimizer.init(free)
+            if memory is not None:
+                state = self._jax.tree.unflatten(self._jax.tree.structure(state), memory)
             down = {name: -value for name, value in gradient.items()}
-            change, memory = self._optimizer.update(down, memory, free)
+            change, state = self._optimizer.update(down, state, free)
             moved = {name: value + np.asarray(change[name]) for name, value in free.items()}
+            memory = [np.array(leaf) for leaf in self._jax.tree.leaves(state)]
         return moved, memory
 
 
@@ -129,11 +142,8 @@ class Ascent:
                     f"got {values[name]}."
                 )
 
-    def step(
-        self, values: Values, state: AscentState | None, sums: Arrays
-    ) -> tuple[Values, AscentState]:
+    def step(self, values: Values, before: AscentState, sums: Arrays) -> tuple[Values, AscentState]:
         """Parameters after a step, and what to remember."""
-        before = AscentState(None, 1.0) if state is None else state
         n_rows = float(sums.get(ROWS_OF_GRADIENT, np.array(0.0)))
         names = [name for name in values if name in sums]
         if not names or n_rows == 0:
@@ -150,7 +160,6 @@ class Ascent:
             new[name] = np.asarray(self._transform(name).constrained(free[name] + step))
         return new, AscentState(memory, min(1.0, EXPANSION * before.step_scale))
 
-    def shortened(self, state: AscentState | None) -> AscentState:
+    def shortened(self, before: AscentState) -> AscentState:
         """What to remember of a step that was not taken."""
-        before = AscentState(None, 1.0) if state is None else state
         return before._replace(step_scale=BACKTRACKING * before.step_scale)

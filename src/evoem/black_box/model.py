@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from evoem.black_box import parameters
 from evoem.black_box.array_libraries import Library
-from evoem.black_box.gradient import ROWS_OF_GRADIENT, Ascent
+from evoem.black_box.gradient import ROWS_OF_GRADIENT, Ascent, AscentState
 from evoem.black_box.parameters import Values
 from evoem.black_box.quadrature import Support, by_quadrature, support_of
 from evoem.black_box.scalar_log_joint import ScalarLogJoint
@@ -36,6 +36,7 @@ from evoem.black_box.vectorized_log_joint import (
 from evoem.errors import LogJointError
 from evoem.models.base import Model, Posterior, add_statistics
 from evoem.models.linear import clip_probabilities
+from evoem.runtime.communicator import ALONE, Communicator
 from evoem.runtime.compile import kernel
 from evoem.states import Genomes, Population, States
 from evoem.validation import Mask, Positions
@@ -53,7 +54,7 @@ class BlackBoxParams(NamedTuple):
     values: Values
     activation_probs: NDArray[np.float64]  # (H,)  mean of the posteriors
     support: Support  # of the data
-    ascent: Any  # of the gradient's optimiser
+    ascent: AscentState  # of the gradient's optimiser, if there is one
 
 
 class BlackBoxStats(NamedTuple):
@@ -126,13 +127,18 @@ class BlackBoxModel(Model):
     # ------------------------------------------------------------------------------ parameters
 
     def initialize(
-        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+        self,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        n_latents: int,
+        rng: np.random.Generator,
+        comm: Communicator = ALONE,
     ) -> BlackBoxParams:
         values = parameters.flatten(self.template)
         if self.ascent is not None:
             self.ascent.check(values)
         probs = np.full(n_latents, 1.0 / max(n_latents, 2))
-        return BlackBoxParams(values, probs, support_of(X, observed), None)
+        return BlackBoxParams(values, probs, support_of(X, observed, comm), AscentState())
 
     def user_params(self, params: BlackBoxParams) -> Any:
         """As the user gave them."""
@@ -147,7 +153,7 @@ class BlackBoxModel(Model):
         self,
         derived: Derived,
         X: NDArray[np.floating],
-        observed: Mask,
+        observed: Mask | None,
         positions: Positions = None,
     ) -> Any:
         self._refuse_positions(positions)
@@ -189,7 +195,7 @@ class BlackBoxModel(Model):
         return np.concatenate(found)
 
     def check(
-        self, params: BlackBoxParams, X: NDArray[np.floating], observed: Mask, states: States
+        self, params: BlackBoxParams, X: NDArray[np.floating], observed: Mask | None, states: States
     ) -> None:
         """Try the log-joint on a few rows and states, and again one by one in another order."""
         X, states = X[:ROWS_TRIED], states[:ROWS_TRIED, :STATES_TRIED]

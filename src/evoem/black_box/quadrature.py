@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem.models.base import Model, Posterior
+from evoem.runtime.communicator import ALONE, Communicator
 from evoem.states import Population
 from evoem.validation import Mask
 
@@ -31,14 +32,19 @@ class Support(NamedTuple):
     whole: NDArray[np.bool_]  # numbers only
 
 
-def support_of(X: NDArray[np.floating], observed: Mask) -> Support:
+def support_of(
+    X: NDArray[np.floating], observed: Mask | None, comm: Communicator = ALONE
+) -> Support:
     """From the values that were observed; whole numbers other than 0 and 1 may be twice as far."""
     seen = np.ones(X.shape, np.bool_) if observed is None else observed
     least = X.min(0, initial=np.inf, where=seen).astype(np.float64)
     largest = X.max(0, initial=-np.inf, where=seen).astype(np.float64)
-    never = ~seen.any(0)
-    least[never], largest[never] = X[seen].min(), X[seen].max()
-    whole = np.all((np.round(X) == X) | ~seen, axis=0)
+    fractions = np.any((np.round(X) != X) & seen, axis=0)
+    extremes = np.stack([-least, largest, fractions])
+    comm.largest(extremes)
+    least, largest, whole = -extremes[0], extremes[1], extremes[2] == 0
+    never = largest == -np.inf
+    least[never], largest[never] = least.min(), largest.max()
     binary = whole & (least >= 0) & (largest <= 1)
     least, largest = np.where(binary, 0.0, least), np.where(binary, 1.0, largest)
     room = np.where(binary, 0.0, np.maximum(largest - least, 1.0))

@@ -149,7 +149,7 @@ class ScalarLogJoint:
 
         return parameters.rebuild(template, make, for_numba=True)
 
-    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask) -> ScalarRows:
+    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask | None) -> ScalarRows:
         """Rows as the user's function is given them, one by one."""
         seen = np.ones(X.shape, np.bool_) if observed is None else observed
         X, seen = read_only(X), read_only(seen)

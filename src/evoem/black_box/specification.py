@@ -1,4 +1,4 @@
-"""What a user says of a model, and the model that comes of it."""
+"""What a user says about a model, and the model made of it."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -29,7 +29,7 @@ class VectorizedRows(NamedTuple):
     """A block of rows."""
 
     X: NDArray[np.floating]
-    observed: Mask
+    observed: Mask | None
 
     def take(self, part: slice | NDArray[Any]) -> "VectorizedRows":
         """A part of them."""
@@ -132,7 +132,7 @@ class VectorizedLogJoint:
         """Parameters as the user's function is given them."""
         return self.library.params(template, values, dtype)
 
-    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask) -> VectorizedRows:
+    def rows(self, params: Any, X: NDArray[np.floating], observed: Mask | None) -> VectorizedRows:
         """A block of rows."""
         if observed is not None and not self.takes_observed:
             raise ValueError(

@@ -8,20 +8,27 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from evoem import em, inference, streams, validation
+from evoem import checkpoints, em, inference, streams, validation
+from evoem.checkpoints import DEFAULT_EVERY
 from evoem.errors import numbered_rows
+from evoem.estimators.pickles import VersionedPickles
 from evoem.evolution import evolution_for
 from evoem.models import Model
+from evoem.runtime.communicator import ALONE, Communicator, any_of
+from evoem.runtime.cores import threads_of
+from evoem.stopping import asks_to_stop
 
 LARGEST_SEED = 2**31 - 1
 
@@ -43,7 +50,7 @@ def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
 
 
 @dataclass(eq=False, repr=False)
-class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedPickles):
     """What all estimators share; those below it say what their model is.
 
     Fields are the parameters, in the manner of scikit-learn: stored as they are given, and checked
@@ -63,6 +70,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     tol: float = 1e-4
     batch_size: int | None = None
     warm_start: bool = False
+    keep_states: bool = True
     n_jobs: int | None = None
     random_state: Any = None
     callback: em.Callback | None = None
@@ -74,20 +82,20 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _make_model(self) -> Model:
         raise TypeError(f"{type(self).__name__} does not say what its model is.")
 
-    def _model_for(self, data: em.Data) -> Model:
-        """The model to fit to these data."""
+    def _model_for(self, data: em.Data, comm: Communicator) -> Model:
+        """The model to fit to these data, and to those of other processes."""
         return self._make_model()
 
-    def _initial_params(self, model: Any, data: em.Data) -> Any:
+    def _initial_params(self, model: Any, data: em.Data, comm: Communicator) -> Any:
         """Parameters to start from; None for those that the model makes."""
         return None
 
     def _check_parameters(self) -> None:
         """Everything that can be wrong with the parameters, before any data is touched."""
-        validation.integer("n_latents", self.n_latents, 1)
-        self._n_states = validation.n_states(self.n_states, self.n_latents)
+        self._n_latents = validation.integer("n_latents", self.n_latents, 1)
+        self._n_states = validation.n_states(self.n_states, self._n_latents)
         self._evolution = evolution_for(
-            n_latents=self.n_latents,
+            n_latents=self._n_latents,
             n_states=self._n_states,
             n_parents=self.n_parents,
             n_children=self.n_children,
@@ -101,6 +109,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if self.batch_size is not None:
             validation.integer("batch_size", self.batch_size, 1)
         validation.boolean("warm_start", self.warm_start)
+        validation.boolean("keep_states", self.keep_states)
         validation.integer("verbose", self.verbose, 0)
         validation.callback(self.callback)
         validation.jobs(self.n_jobs)
@@ -109,8 +118,12 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             for name, before in self._structure_learnt.items():
                 validation.unchanged(name, getattr(self, name), before)
 
-    def _read(self, X: Any, reset: bool, learn: bool = False) -> em.Data:
-        """Checked data with zeros for missing values, and the mask of observed ones."""
+    def _read(self, X: Any, reset: bool, learning: Communicator | None = None) -> em.Data:
+        """Checked data with zeros for missing values, and the mask of observed ones.
+
+        To learn from, together with the rows of other processes, if these are given.
+        """
+        few = learning is not None and learning.size > 1  # a process may have no rows
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.float64), np.nan)
         validation.no_dates(X)
@@ -122,19 +135,32 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 dtype=(np.float64, np.float32),
                 order="C",
                 ensure_all_finite="allow-nan",
+                ensure_min_samples=0 if few else 1,
             )
         except ValueError:
             validation.table(X)
             raise
-        validation.moderate(checked)
-        if learn:
-            validation.varying(checked)
+        least, largest = validation.extremes(checked)
+        validation.moderate(least, largest)
+        if learning is not None:
+            everywhere = np.array([-least, largest, checked.size])
+            learning.largest(everywhere)
+            validation.varying(-everywhere[0], everywhere[1], int(everywhere[2]))
         return em.Data(*validation.split_missing(self._prepare_data(checked)))
 
     def _prepare_data(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         return X
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: Any = None,
+        *,
+        checkpoint: str | Path | None = None,
+        every: float = DEFAULT_EVERY,
+        resume: bool = False,
+        comm: Communicator = ALONE,
+    ) -> Self:
         """Learn the model's parameters by evolutionary expectation maximisation.
 
         Parameters
@@ -144,6 +170,18 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             on in single precision, which is faster.
         y : None
             Ignored; scikit-learn's pipelines give it.
+        checkpoint : str or Path, optional
+            File that the fit is kept in, so that it can go on where it was stopped.
+        every : float, default=60.0
+            Seconds between checkpoints, at least; there is one at the end in any case.
+        resume : bool, default=False
+            Go on from the checkpoint if it exists: the same is learnt, to the bit, as by a fit that
+            was never stopped. Data and parameters must be the same, but for `max_iter`, `tol`,
+            `n_jobs`, `callback` and `verbose`.
+        comm : Communicator, optional
+            Other processes, such as `evoem.distributed.world()`: X is then what this one has of the
+            rows, maybe none, and all processes learn the same, to the bit, as one that has them
+            all. Rows of the first process come first.
 
         Returns
         -------
@@ -161,8 +199,9 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         array([[9., 9., 0.],
                [0., 0., 9.]])
         """
+        validation.communicator(comm)
         with unchanged_on_error(self):
-            infos = self._fit(X)
+            infos = self._fit(X, checkpoint, every, resume, comm)
         if self.tol > 0 and not self.converged_ and len(infos) == self.max_iter:
             warnings.warn(
                 f"{type(self).__name__} did not converge in max_iter={self.max_iter} iterations: "
@@ -172,13 +211,28 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             )
         return self
 
-    def _fit(self, X: ArrayLike) -> list[em.StepInfo]:
+    def _fit(
+        self,
+        X: ArrayLike,
+        checkpoint: str | Path | None,
+        every: float,
+        resume: bool,
+        comm: Communicator,
+    ) -> list[em.StepInfo]:
         self._check_parameters()
+        self._agreed_seed: int | None = None
+        if checkpoint is not None:
+            path, every = checkpoints.checked(checkpoint, every, resume)
+            if path.exists():
+                self._agreed_seed = checkpoints.read_seed(path)
+        if self._agreed_seed is None and comm.size > 1:
+            self._agreed_seed = comm.collect(self._seed())[0]
         again = self.warm_start and hasattr(self, "state_")
-        data = self._read(X, reset=not again, learn=True)
-        model = self._model_for(data)
-        n_jobs = effective_n_jobs(self.n_jobs)
-        state, before = self._start(model, data, n_jobs)
+        data = self._read(X, reset=not again, learning=comm)
+        model = self._model_for(data, comm)
+        n_jobs = threads_of(self.n_jobs, comm)
+        state, before = self._start(model, data, n_jobs, comm)
+        n_parts = self._n_parts(sum(comm.collect(len(data))))
         state, infos = em.run(
             model,
             data,
@@ -186,12 +240,21 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             self._evolution,
             max_iter=self.max_iter,
             convergence=em.Convergence(self.tol),
-            callback=self._report,
-            n_parts=1 if self.batch_size is None else -(-len(data) // self.batch_size),
+            callback=partial(self._report, comm),
+            n_parts=n_parts,
             n_jobs=n_jobs,
+            checkpoint=checkpoint,
+            every=every,
+            resume=resume,
+            comm=comm,
         )
+        self._agreed_seed = None
         self._learnt(data, state, infos, before)
         return infos
+
+    def _n_parts(self, n_rows: int) -> int:
+        """Mini-batches of so many rows."""
+        return 1 if self.batch_size is None else -(-n_rows // int(self.batch_size))
 
     def _learnt(
         self,
@@ -201,9 +264,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         before: dict[str, Any],
     ) -> None:
         """Learnt attributes from a run of the functional core."""
-        self.state_ = state
+        self._keep_rows(data, state)
         self._structure_learnt = {name: getattr(self, name) for name in self._structure}
-        self._rows_seen = streams.row_keys(data.X, data.observed)
         full_batch = self.batch_size is None  # whose steps end in the canonical form already
         params = state.params
         self._params = params if full_batch else self._make_model().canonical(params)
@@ -216,6 +278,18 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.free_energy_ = float(self.free_energies_[-1]) if len(self.free_energies_) else -np.inf
         self.n_iter_ = len(self.free_energies_)
         self.converged_ = em.Convergence(self.tol)(list(self.free_energies_))
+
+    def _keep_rows(self, data: em.Data, state: em.EMState) -> None:
+        """What was found for each row, unless it is not to be kept: it is nearly all there is."""
+        self.state_, self._rows_seen = state, streams.row_keys(data.X, data.observed)
+        if not (self.keep_states or self.warm_start):
+            self._rows_seen = self._rows_seen[:0].copy()
+            self.state_ = state._replace(
+                states=state.states[:0].copy(),
+                log_joints=state.log_joints[:0].copy(),
+                statistics=(),
+                current=False,
+            )
 
     def adopt(self, data: em.Data, state: em.EMState, infos: list[em.StepInfo]) -> Self:
         """Become what `fit` would have made of a run of the functional core on these rows.
@@ -251,39 +325,45 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self._learnt(data, state, infos, NOTHING_BEFORE)
         return self
 
-    def _report(self, info: em.StepInfo, state: em.EMState) -> bool:
-        if self.verbose and info.iteration % self.verbose == 0:
+    def _report(self, comm: Communicator, info: em.StepInfo, state: em.EMState) -> bool:
+        if comm.rank == 0 and self.verbose and info.iteration % self.verbose == 0:
             sys.stderr.write(
                 f"iteration {info.iteration}: bound {info.free_energy:.6g} per data point, "
-                f"{info.states_replaced} states replaced, {info.seconds:.2f} s\n"
+                f"{info.states_replaced} states replaced, {info.seconds:.2f} s{comm.report()}\n"
             )
-        return self.callback is not None and em.says_stop(em.call_back(self.callback, info, state))
+        return asks_to_stop(self.callback, info, state)
 
-    def _start(self, model: Model, data: em.Data, n_jobs: int) -> tuple[em.EMState, dict[str, Any]]:
+    def _start(
+        self, model: Model, data: em.Data, n_jobs: int, comm: Communicator
+    ) -> tuple[em.EMState, dict[str, Any]]:
         """The state to begin with, and the history of the fit that is continued, if any."""
         if self.warm_start and hasattr(self, "state_"):
             old = self.state_
             keys = streams.row_keys(data.X, data.observed)
-            same_rows = np.array_equal(self._rows_seen, keys)
-            if same_rows and old.states.shape[1] == self._n_states:
+            (others,) = any_of(comm, not np.array_equal(self._rows_seen, keys))
+            if not others and old.states.shape[1] == self._n_states:
                 # Steps overwrite what they go on from: should this run fail, that is still here.
                 own = old._replace(states=old.states.copy(), log_joints=old.log_joints.copy())
                 return own, {**self.history_, "free_energy": self.free_energies_}
             params = old.params
         else:
-            params = self._initial_params(model, data)
+            params = self._initial_params(model, data, comm)
         state = em.init(
             model,
             data,
             n_states=self._n_states,
-            n_latents=self.n_latents,
+            n_latents=self._n_latents,
             params=params,
             seed=self._seed(),
             n_jobs=n_jobs,
+            comm=comm,
         )
         return state, NOTHING_BEFORE
 
     def _seed(self) -> int:
+        agreed = getattr(self, "_agreed_seed", None)
+        if agreed is not None and not isinstance(self.random_state, Integral):
+            return int(agreed)
         if isinstance(self.random_state, np.random.Generator):
             return int(self.random_state.integers(LARGEST_SEED))
         return int(check_random_state(self.random_state).randint(LARGEST_SEED))
@@ -301,12 +381,15 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _states_of(self, data: em.Data) -> NDArray[np.uint64]:
         """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
-        keys = streams.row_keys(data.X, data.observed)
-        order = np.argsort(self._rows_seen, kind="stable")
-        position = np.searchsorted(self._rows_seen, keys, sorter=order)
-        match = order[np.minimum(position, len(order) - 1)]
-        new = self._rows_seen[match] != keys
-        kept = self.state_.states[match]
+        keys, seen = streams.row_keys(data.X, data.observed), self._rows_seen
+        kept = np.empty((len(keys), *self.state_.states.shape[1:]), np.uint64)
+        new = np.ones(len(keys), np.bool_)
+        if len(seen):
+            order = np.argsort(seen, kind="stable")
+            position = np.searchsorted(seen, keys, sorter=order)
+            match = order[np.minimum(position, len(order) - 1)]
+            new = seen[match] != keys
+            kept[~new] = self.state_.states[match[~new]]
         if not new.any():
             return kept
         with numbered_rows(np.flatnonzero(new)):
@@ -318,7 +401,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 n_states=self._n_states,
                 seed=self.state_.seed,
                 tol=self.tol or em.Convergence().tol,
-                n_jobs=effective_n_jobs(self.n_jobs),
+                n_jobs=threads_of(self.n_jobs),
             ).states
         return kept
 
@@ -326,7 +409,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """What `inference.bounds` and `estimate` take, for the rows of X."""
         check_is_fitted(self)
         data = self._read(X, reset=False)
-        options = {"n_jobs": effective_n_jobs(self.n_jobs)}
+        options = {"n_jobs": threads_of(self.n_jobs)}
         return (self._make_model(), data, self._params, self._states_of(data)), options
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:
@@ -476,7 +559,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         ((5, 3), (5, 2))
         """
         check_is_fitted(self)
-        validation.integer("n_samples", n_samples, 1)
+        n_samples = validation.integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(self._seed())
         return self._make_model().sample(self._params, n_samples, rng)
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from evoem import em, validation
@@ -21,7 +21,12 @@ from evoem.black_box.specification import (
 )
 from evoem.estimators.base import EEMEstimator
 from evoem.estimators.docstrings import documented
-from evoem.runtime import atomic_files
+from evoem.models.all_rows import AllRows
+from evoem.runtime import archives, atomic_files
+from evoem.runtime.communicator import Communicator
+
+# Rows that a function of the user's makes the first parameters from.
+MOST_EXAMPLES = 20_000
 
 
 class LogJointEstimator(EEMEstimator):
@@ -32,18 +37,25 @@ class LogJointEstimator(EEMEstimator):
     def _specification(self) -> Specification:
         raise TypeError(f"{type(self).__name__} does not say what its log-joint is.")
 
-    def _model_for(self, data: em.Data) -> BlackBoxModel:
+    def _model_for(self, data: em.Data, comm: Communicator) -> BlackBoxModel:
         """Made anew for every fit, from its data if `params` is a function."""
         specification = self._specification()
         params = specification.params
         if makes_params(specification):
             rng = np.random.default_rng(self._seed())
-            with_nan = data.X
-            if data.observed is not None:
-                with_nan = np.where(data.observed, with_nan, with_nan.dtype.type(np.nan))
-            params = params(with_nan, self.n_latents, rng)
+            params = params(self._examples(data, comm), self._n_latents, rng)
         self._model = build_model(specification, params)
         return self._model
+
+    def _examples(self, data: em.Data, comm: Communicator) -> NDArray[np.floating]:
+        """Rows of all processes, some if they are many, with NaN where values are missing."""
+        rows = AllRows(data.X, data.observed, comm)
+        numbers = np.arange(rows.n_rows)
+        if rows.n_rows > MOST_EXAMPLES:
+            rng = np.random.default_rng((self._seed(), rows.n_rows))
+            numbers = np.sort(rng.choice(rows.n_rows, MOST_EXAMPLES, replace=False))
+        X, seen = rows.take(numbers)
+        return np.where(seen, X, np.nan).astype(data.X.dtype)
 
     def _make_model(self) -> BlackBoxModel:
         return self._model
@@ -120,13 +132,7 @@ class LogJointEstimator(EEMEstimator):
         if makes_params(specification):
             check_is_fitted(self)
             template = self.params_
-        try:
-            with Path(path).open("rb") as opened, np.load(opened) as file:
-                values = {name: file[name] for name in file.files}
-        except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
-            raise atomic_files.FileError(
-                f"{path} must be a file of parameters; {error}."
-            ) from error
+        values = archives.read_arrays(Path(path))
         return parameters.unflatten(template, parameters.matching(template, values, str(path)))
 
 
@@ -149,11 +155,12 @@ class BlackBox(LogJointEstimator, Specification):
         `observed`, (n, d), it may be given missing values. -inf is the log-joint of what is
         impossible. Which of them it is, is told by its parameters' names.
     params : dict, NamedTuple, list, tuple, pytree or torch.nn.Module; or a callable
-        Parameters to start from, numbers and arrays, nested in any way; or a function
-        `params(X, n_latents, rng)` that makes them, with NaN in X where values are missing. All of
-        the user's functions are given them in the same form, but where `log_joint` is compiled
-        dicts are NamedTuples: `params.W`. What follows from others, such as a Gram matrix, may be
-        among them where `update` makes it anew: it is then computed once per iteration.
+        Parameters to start from, numbers and arrays, nested in any way; or a function `params(X,
+        n_latents, rng)` that makes them, with NaN in X where values are missing, and at most 20,000
+        rows, chosen at random, in X. All of the user's functions are given them in the same form,
+        but where `log_joint` is compiled dicts are NamedTuples: `params.W`. What follows from
+        others, such as a Gram matrix, may be among them where `update` makes it anew: it is then
+        computed once per iteration.
     {n_latents}
     statistics : callable or None, default=None
         The first half of the M-step: `statistics(params, X, observed, states, weights)` returns a

@@ -36,6 +36,10 @@ SHARED = {
     warm_start : bool, default=False
         Continue from the last fit: with the same data it goes on as if it had never stopped, with
         other data of the same width it starts from the learnt parameters.
+    keep_states : bool, default=True
+        Keep the states that were found for each row of the data, which `transform` and others use
+        for these rows. They are nearly all of a pickle. Without them states are inferred anew,
+        which takes longer and finds less good ones. A warm start always keeps them.
     n_jobs : int or None, default=None
         Threads; -1 for all processors. The result does not depend on it.
     random_state : int, RandomState, Generator or None, default=None
@@ -44,14 +48,17 @@ SHARED = {
         Called with an `evoem.em.StepInfo` after each iteration, and with the `evoem.em.EMState` if
         it takes two arguments; returning True ends the run.
     verbose : int, default=0
-        Write a line to standard error every so many iterations.""",
+        Iterations between lines on standard error; 0 or False writes none.""",
     "updates": """updates : {"monotone", "printed"}, default="monotone"
         M-steps that never lower the bound, or those printed in the paper where they differ.""",
+    "linear_updates": """updates : {"monotone", "printed", "authors"}, default="monotone"
+        M-steps that never lower the bound, those printed in the paper where they differ, or those
+        of its authors' programs.""",
     "attributes": """free_energy_ : float
         The bound per data point after the last E-step.
-    free_energies_ : ndarray of shape (n_iter_,)
+    free_energies_ : ndarray of shape (n_iterations,)
         The same after each iteration's E-step.
-    history_ : dict of ndarrays of shape (n_iter_,)
+    history_ : dict of ndarrays of shape (n_iterations,)
         "seconds", "states_evaluated" and "states_replaced" of each iteration.
     n_iter_ : int
         Iterations run.
@@ -59,10 +66,10 @@ SHARED = {
         Whether `tol` was reached.
     n_features_in_ : int
         Features of the data, D.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Their names, only if the data had names, all of them strings.
     state_ : evoem.em.EMState
-        All that a later `fit` with `warm_start` needs.""",
+        All that a later `fit` with `warm_start` needs; without `keep_states` it has no rows.""",
 }
 
 

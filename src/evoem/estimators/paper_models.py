@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from evoem import em, validation
 from evoem.estimators.base import EEMEstimator
 from evoem.estimators.docstrings import documented
-from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel
+from evoem.models import BinarySparseCodingModel, NoisyOrModel, SpikeSlabModel, by_feature
+from evoem.models.all_rows import AllRows
 from evoem.models.linear import LinearModel
+from evoem.runtime.communicator import Communicator
 
 
 @dataclass(eq=False, repr=False)
@@ -38,13 +40,33 @@ class _PaperEstimator(EEMEstimator):
         if not isinstance(self.init, Mapping):
             validation.choice("init", self.init, self._model.choices["init"])
 
-    def _initial_params(self, model: Any, data: em.Data) -> Any:
+    def _initial_params(self, model: Any, data: em.Data, comm: Communicator) -> Any:
         if not isinstance(self.init, Mapping):
             return None
         rng = np.random.default_rng(self._seed())
-        defaults = model.initialize(data.X, data.observed, self.n_latents, rng)
+        defaults = model.initialize(data.X, data.observed, self._n_latents, rng, comm)
         given = validation.given_parameters(defaults, self.init, self._limits)
-        return model.allowed(given, data.X, data.observed)
+        return model.allowed(given, data.X, data.observed, comm)
+
+
+class _LinearEstimator(_PaperEstimator):
+    """What the two linear models share."""
+
+    _model: ClassVar[type[LinearModel]]
+
+    def _model_options(self, by_feature: bool = False) -> dict[str, Any]:
+        return super()._model_options() | {"by_feature": by_feature}
+
+    def _make_model(self, by_feature: bool = False) -> LinearModel:
+        return self._model(**self._model_options(by_feature))
+
+    def _model_for(self, data: em.Data, comm: Communicator) -> LinearModel:
+        """Learnt feature by feature where that pays; nothing else depends on it."""
+        rows = AllRows(data.X, data.observed, comm)
+        n_rows, n_features = rows.n_rows, data.X.shape[1]
+        missing = 1 - rows.counts().sum() / (n_rows * n_features)
+        pays = by_feature.pays(missing, n_rows, n_features, self._n_latents, self._n_parts(n_rows))
+        return self._make_model(pays and self.updates == "monotone")
 
 
 @documented
@@ -114,7 +136,7 @@ class NoisyOr(_PaperEstimator):
 
 @documented
 @dataclass(eq=False, repr=False)
-class BinarySparseCoding(_PaperEstimator):
+class BinarySparseCoding(_LinearEstimator):
     """Binary sparse coding: data are sums of dictionary entries that are on or off, plus noise.
 
     Parameters
@@ -125,7 +147,7 @@ class BinarySparseCoding(_PaperEstimator):
         How parameters start: with the mean of the data plus noise, as in the paper, or with random
         data points; a dict gives some or all of `components`, `activation_probs` and
         `noise_variance`.
-    {updates}
+    {linear_updates}
 
     Attributes
     ----------
@@ -151,24 +173,22 @@ class BinarySparseCoding(_PaperEstimator):
 
     _model = BinarySparseCodingModel
 
-    def _make_model(self) -> BinarySparseCodingModel:
-        return BinarySparseCodingModel(**self._model_options())
-
 
 @documented
 @dataclass(eq=False, repr=False)
-class SpikeSlabCoding(_PaperEstimator):
+class SpikeSlabCoding(_LinearEstimator):
     """Spike-and-slab sparse coding: few dictionary entries are active, each with an amplitude.
 
     Parameters
     ----------
     {n_latents}
     {common}
-    init : {"mean", "data"} or dict, default="mean"
+    init : {"mean", "data", "authors"} or dict, default="mean"
         How parameters start: with the mean of the data plus noise, as in the paper, or with random
-        data points; a dict gives some or all of `components`, `activation_probs`,
+        data points, or as in the programs of the paper's authors, whose first `slab_means` are
+        standard normal; a dict gives some or all of `components`, `activation_probs`,
         `noise_variance`, `slab_means` and `slab_covariance`.
-    {updates}
+    {linear_updates}
     slab : {"diagonal", "full", "fixed"}, default="diagonal"
         Covariance of the amplitudes: learnt as a diagonal or a full matrix, or held fixed (at one,
         unless `init` gives it).
@@ -210,9 +230,8 @@ class SpikeSlabCoding(_PaperEstimator):
     _model = SpikeSlabModel
     _structure = ("n_latents", "slab")
 
-    def _make_model(self) -> SpikeSlabModel:
-        return SpikeSlabModel(
-            slab=validation.choice("slab", self.slab, self._model.choices["slab"]),
-            learn_slab_means=validation.boolean("learn_slab_means", self.learn_slab_means),
-            **self._model_options(),
-        )
+    def _model_options(self, by_feature: bool = False) -> dict[str, Any]:
+        return super()._model_options(by_feature) | {
+            "slab": validation.choice("slab", self.slab, self._model.choices["slab"]),
+            "learn_slab_means": validation.boolean("learn_slab_means", self.learn_slab_means),
+        }

@@ -66,4 +66,4 @@ class SubspaceCoding(EEMEstimator):
         validation.integer("rank", self.rank, 0)
 
     def _make_model(self) -> SubspaceModel:
-        return SubspaceModel(self.rank)
+        return SubspaceModel(int(self.rank))

@@ -7,7 +7,7 @@ none.
 """
 
 import math
-import os
+import platform
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,22 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem import states
-from evoem.images import nonlocal_bayes, patch_model
+from evoem.images import bands, nonlocal_bayes
+from evoem.images.bands import PatchRows
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.image_models import much_is_missing
 from evoem.images.patch_model import PatchModel
 from evoem.images.patches import Grid
 from evoem.images.settings import PATCHES_PER_SUBSPACE, Settings
+from evoem.runtime.communicator import Communicator
+from evoem.runtime.memory import available_memory
 from evoem.validation import Mask
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
-BYTES_PER_VALUE = 100
+BYTES_PER_VALUE = 140
+# Of what is available, what may be tried if too much is asked for.
+SHARES_TO_TRY = (0.75, 0.5, 0.25, 0.125, 1 / 16)
 # What memory is kept for; there are up to nine.
 PATTERNS_PER_SUBSPACE = 4
-# Where the machine does not tell what it has.
-MODEST_MEMORY = 8 << 30
+# What the program takes with its libraries and compiled code, before any image.
+BYTES_OF_PROGRAM = 430 << 20
 # E-steps for states of patches that were not learnt from, if time is short.
 FEWEST_SEARCH_STEPS = 3
+# And if even that, of patches that hardly overlap, takes longer than there is time for.
+LEAST_SEARCH_STEPS = 1
 # Share of the patches by which is measured how long reconstruction takes, up to a block of them.
 MEASURED_SHARE = 1 / 16
 # Share of a limited time that is kept for finishing the image, if it takes that long.
@@ -45,18 +52,20 @@ FEWEST_LATENTS_IN_TIME = 256
 # ---------------------------------------------------------------------------------------- memory
 
 
-def machine_memory() -> int:
-    """Bytes of memory this machine has, or a modest guess."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on this platform
-        return MODEST_MEMORY
-
-
 def bytes_per_patch(settings: Settings, n_pixels: int, masked: bool) -> int:
     """Memory of a patch, its mask and its states with their log-joints."""
     state = 8 * states.n_words(settings["n_latents"]) + 8
     return n_pixels * (4 + masked) + int(settings["n_states"]) * state + 8
+
+
+def memory_of_all(given: int | None, comm: Communicator) -> int:
+    """Bytes for all processes together, of which each may take what is given.
+
+    By default half of what there is on a machine, for all that are on it.
+    """
+    here = comm.collect(platform.node())
+    each = given or available_memory() // 2 // here.count(platform.node())
+    return comm.size * min(comm.collect(each))
 
 
 def bytes_of_statistics(settings: Settings, n_pixels: int, by_feature: bool) -> int:
@@ -78,13 +87,21 @@ def bytes_of_statistics(settings: Settings, n_pixels: int, by_feature: bool) -> 
 
 
 def patches_in_memory(canonical: Canonical, grid: Grid, settings: Settings, memory: int) -> int:
-    """Number of patches that fit into so many bytes, beside the image and statistics."""
-    masked = canonical.observed is not None or grid.margin > 0
-    others = BYTES_PER_VALUE * canonical.values.size + bytes_of_statistics(
+    """Number of patches that fit into `memory` bytes, beside the image and statistics."""
+    reserved = min(memory // 2, bytes_beside_patches(canonical, grid, settings))
+    return (memory - reserved) // _bytes_of_one(canonical, grid, settings)
+
+
+def bytes_beside_patches(canonical: Canonical, grid: Grid, settings: Settings) -> int:
+    """Memory of the image and of statistics."""
+    return BYTES_PER_VALUE * math.prod(canonical.shape) + bytes_of_statistics(
         settings, grid.n_pixels, much_is_missing(canonical)
     )
-    reserved = min(memory // 2, others)
-    return (memory - reserved) // bytes_per_patch(settings, grid.n_pixels, masked)
+
+
+def _bytes_of_one(canonical: Canonical, grid: Grid, settings: Settings) -> int:
+    masked = canonical.observed is not None or grid.margin > 0
+    return bytes_per_patch(settings, grid.n_pixels, masked)
 
 
 def enough_in_memory(canonical: Canonical, grid: Grid, settings: Settings, memory: int) -> int:
@@ -96,6 +113,34 @@ def enough_in_memory(canonical: Canonical, grid: Grid, settings: Settings, memor
             f"bytes, enough for {n_patches}."
         )
     return n_patches
+
+
+def needed(canonical: Canonical, grid: Grid, settings: Settings, memory: int) -> int:
+    """Bytes that a run takes in all, if patches may take what `memory` leaves them."""
+    fitting = patches_in_memory(canonical, grid, settings, memory)
+    n_patches = min(grid.n_patches, settings["n_learnt"], fitting)
+    of_patches = int(n_patches) * _bytes_of_one(canonical, grid, settings)
+    return BYTES_OF_PROGRAM + bytes_beside_patches(canonical, grid, settings) + of_patches
+
+
+def check_available(
+    canonical: Canonical, grid: Grid, settings: Settings, memory: int, available: int
+) -> None:
+    """Refuse a run that would be ended for taking too much, and say with what it would not be."""
+    wanted = needed(canonical, grid, settings, memory)
+    if wanted <= available:
+        return
+    said = f"image needs {_gigabytes(wanted)}, {_gigabytes(available)} available"
+    for share in SHARES_TO_TRY:
+        less = int(share * available) >> 20 << 20
+        enough = patches_in_memory(canonical, grid, settings, less) >= settings["n_latents"]
+        if enough and needed(canonical, grid, settings, less) <= available:
+            raise ValueError(f"{said}: try --memory {less >> 20}M, in Python memory={less}.")
+    raise ValueError(f"{said}: restore it in parts.")
+
+
+def _gigabytes(n_bytes: int) -> str:
+    return f"{n_bytes / (1 << 30):.1f} GB"
 
 
 # ------------------------------------------------------------------------------------------ time
@@ -124,8 +169,13 @@ class Clock(NamedTuple):
         return self._replace(limit=seconds + share * (self.limit - seconds))
 
 
-def patches_in_time(seconds: float, settings: Settings, given: Settings, observed: Mask) -> int:
-    """Patches to learn from in so many seconds of a thread, as far as can be guessed.
+UNLIMITED = Clock(0.0, None)
+
+
+def patches_in_time(
+    seconds: float, settings: Settings, given: Settings, observed: Mask | None
+) -> int:
+    """Patches that a thread can learn from in a time, as far as can be guessed.
 
     No fewer than a dictionary needs that has the size of the preset, or that was given.
     """
@@ -139,7 +189,7 @@ class Finish(NamedTuple):
 
     search_steps: int  # E-steps for states of patches that were not learnt from
     nonlocal_passes: int
-    thinning: int = 1  # of so many rows and columns of those patches, one takes part
+    thinning: int = 1  # every which row and column of those patches takes part
 
     @property
     def hurried(self) -> "Finish":
@@ -147,23 +197,49 @@ class Finish(NamedTuple):
         return self._replace(search_steps=FEWEST_SEARCH_STEPS)
 
 
-def others(grid: Grid, learnt: NDArray[np.int64], thinning: int) -> NDArray[np.int64]:
-    """Numbers of patches that were not learnt from and take part."""
+def taking_part(grid: Grid, thinning: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows and which columns of patches take part, beside patches that were learnt from."""
     rows, columns = (
         (np.arange(len(starts)) % thinning == 0) | (np.arange(len(starts)) == len(starts) - 1)
         for starts in (grid.tops, grid.lefts)
     )
-    chosen = np.outer(rows, columns).ravel()
-    chosen[learnt] = False
-    return np.flatnonzero(chosen)
+    return rows, columns
 
 
-def finishes(best: Finish, widest_thinning: int) -> Iterator[Finish]:
-    """From the best to the quickest."""
+def others(
+    patch_rows: PatchRows, learnt: NDArray[np.int64], thinning: int
+) -> Iterator[NDArray[np.int64]]:
+    """Numbers of patches of this process that were not learnt from and take part, some at once."""
+    grid, ordered = patch_rows.grid, np.sort(learnt)
+    rows, columns = taking_part(grid, thinning)
+    for numbers in patch_rows.numbers():
+        row, column = np.divmod(numbers, len(grid.lefts))
+        chosen = rows[row] & columns[column]
+        ends = np.searchsorted(ordered, [numbers[0], numbers[-1] + 1])
+        chosen[ordered[slice(*ends)] - numbers[0]] = False
+        if chosen.any():
+            yield numbers[chosen]
+
+
+def n_others(grid: Grid, learnt: NDArray[np.int64], thinning: int) -> int:
+    """How many there are in all processes."""
+    rows, columns = taking_part(grid, thinning)
+    row, column = np.divmod(learnt, len(grid.lefts))
+    known = np.count_nonzero(rows[row] & columns[column])
+    return int(np.count_nonzero(rows) * np.count_nonzero(columns) - known)
+
+
+def finishes(best: Finish, widest_thinning: int, touching: int = 1) -> Iterator[Finish]:
+    """From the best to the quickest: patches overlap by half, unless nothing else is in time."""
     for nonlocal_passes in range(best.nonlocal_passes, -1, -1):
         for thinning in range(1, widest_thinning + 1):
             for search_steps in range(best.search_steps, FEWEST_SEARCH_STEPS - 1, -1):
                 yield Finish(search_steps, nonlocal_passes, thinning)
+    for thinning in range(widest_thinning + 1, touching + 1):
+        yield Finish(FEWEST_SEARCH_STEPS, 0, thinning)
+    if touching > widest_thinning:
+        for search_steps in range(FEWEST_SEARCH_STEPS - 1, LEAST_SEARCH_STEPS - 1, -1):
+            yield Finish(search_steps, 0, touching)
 
 
 class Costs(NamedTuple):
@@ -172,12 +248,12 @@ class Costs(NamedTuple):
     search_step: float  # of an E-step of a patch
     patch: float  # to reconstruct and merge one with states
     block: float  # and what a block of them takes beside
-    nonlocal_passes: tuple[float, ...]  # of each pass over the whole image
+    nonlocal_passes: tuple[float, ...] = ()  # of each pass over the whole image
 
     def seconds(self, finish: Finish, n_learnt: int, n_others: int) -> float:
         """How long it takes from the last iteration to the image."""
         n_patches = n_learnt + n_others
-        n_blocks = -(-n_patches // patch_model.PATCHES_AT_ONCE)
+        n_blocks = -(-n_patches // bands.PATCHES_AT_ONCE)
         searching = n_others * finish.search_steps * self.search_step
         passes = self.nonlocal_passes[len(self.nonlocal_passes) - finish.nonlocal_passes :]
         return searching + n_patches * self.patch + n_blocks * self.block + sum(passes)
@@ -189,11 +265,12 @@ class Forecast(NamedTuple):
     costs: Costs
     grid: Grid
     learnt: NDArray[np.int64]  # numbers of the patches that it learns from
+    n_images: int = 1  # that are to be finished
 
     def seconds(self, finish: Finish) -> float:
         """From the last iteration to the end."""
-        n_others = len(others(self.grid, self.learnt, finish.thinning))
-        return self.costs.seconds(finish, len(self.learnt), n_others)
+        number = n_others(self.grid, self.learnt, finish.thinning)
+        return self.n_images * self.costs.seconds(finish, len(self.learnt), number)
 
     @property
     def widest_thinning(self) -> int:
@@ -212,7 +289,7 @@ class Forecast(NamedTuple):
     def best_within(self, best: Finish, seconds: float) -> Finish:
         """The best finish in that time, or the quickest there is."""
         chosen = best
-        for chosen in finishes(best, self.widest_thinning):
+        for chosen in finishes(best, self.widest_thinning, self.grid.touching):
             if self.seconds(chosen) <= seconds:
                 break
         return chosen
@@ -220,9 +297,34 @@ class Forecast(NamedTuple):
 
 def forecast(model: PatchModel, nonlocal_passes: int) -> Forecast:
     """Measure how long it takes to search for states, to reconstruct and in nonlocal passes."""
+    costs = costs_of(model, model.source.canonical, nonlocal_passes)
+    return Forecast(costs, model.source.grid, model.numbers)
+
+
+def forecast_of_slices(
+    canonical: Canonical, grid: Grid, n_images: int, model: PatchModel, nonlocal_passes: int
+) -> Forecast:
+    """The same for images like this one, none of whose patches has states already."""
+    costs = costs_of(model, canonical, nonlocal_passes)
+    return Forecast(costs, grid, np.empty(0, np.int64), n_images)
+
+
+def costs_of(model: PatchModel, canonical: Canonical, nonlocal_passes: int) -> Costs:
+    """What was measured with a model, and with nonlocal passes over an image."""
+    passes: tuple[float, ...] = ()
+    if nonlocal_passes:
+        for _ in range(2):  # something is compiled at first
+            passes = nonlocal_bayes.seconds(canonical, nonlocal_passes, model.search.n_jobs)
+    return measured(model)._replace(nonlocal_passes=passes)
+
+
+def measured(model: PatchModel) -> Costs:
+    """Measure how long a model takes to search for states and to reconstruct."""
     spent = []
     n_learnt = len(model.patches.data)
-    n_measured = min(patch_model.PATCHES_AT_ONCE, math.ceil(MEASURED_SHARE * n_learnt))
+    if not n_learnt:
+        return Costs(0.0, 0.0, 0.0)
+    n_measured = min(bands.PATCHES_AT_ONCE, math.ceil(MEASURED_SHARE * n_learnt))
     for size in (1, 1, n_measured):  # something is compiled or derived at first
         block, kept = model.patches.part(slice(0, size)), model.state.states[:size]
         started = time.perf_counter()
@@ -231,15 +333,8 @@ def forecast(model: PatchModel, nonlocal_passes: int) -> Forecast:
         model.infer(block, 1, kept)
         spent.append((between - started, time.perf_counter() - between))
     (block_alone, step_alone), (reconstructed, searched) = spent[-2:]
-    passes: tuple[float, ...] = ()
-    if nonlocal_passes:
-        canonical = model.source.canonical
-        for _ in range(2):
-            passes = nonlocal_bayes.seconds(canonical, nonlocal_passes, model.search.n_jobs)
-    costs = Costs(
+    return Costs(
         max(searched - step_alone, 0.0) / n_measured,
         max(reconstructed - block_alone, 0.0) / n_measured,
         block_alone,
-        passes,
     )
-    return Forecast(costs, model.source.grid, model.patches.numbers)

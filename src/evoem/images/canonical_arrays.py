@@ -1,15 +1,19 @@
 """From any image array to (rows, columns, channels) of floats with a mask, and back."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evoem import validation
-from evoem.images import noise_map
+from evoem.images import bands, missing_values, noise_map
+from evoem.images.bands import Band
+from evoem.images.files.picture import equal
 from evoem.images.noise_map import VarianceMap
 from evoem.images.noise_model import Noise
 from evoem.images.noise_transform import NoiseTransform
+from evoem.runtime.communicator import ALONE, Communicator
 
 # Single precision is enough for pictures, but not for small differences on a large offset: an image
 # whose mean is this many standard deviations from zero is moved nearer to it.
@@ -20,13 +24,11 @@ USUAL_OFFSET = 3.0
 LEAST_DEVIATION, LARGEST_DEVIATION = 1e-6, 1e6
 
 
-# Standard deviation of noise that was correlated, once it is white: some of the correlation is
-# left, which a dictionary would learn.
-CORRELATED_FLOOR = 1.1
-
-
 class Canonical(NamedTuple):
-    """An image as the patches are cut from it, and what is needed to go back."""
+    """An image as the patches are cut from it, and what is needed to go back.
+
+    If several processes share it, arrays have the rows of this one.
+    """
 
     values: NDArray[np.float32]  # (rows, columns, channels), zero where nothing was observed
     observed: NDArray[np.bool_] | None  # of the same shape; None if everything was
@@ -40,23 +42,48 @@ class Canonical(NamedTuple):
     transform: NoiseTransform | VarianceMap | None = None
     # Of the noise of each value, in the image's units, if that is given.
     noise_variance: NDArray[np.float64] | None = None
+    notes: tuple[str, ...] = ()  # what of it was taken to be missing
+    implausible_alone: bool = False  # whether nothing else is missing
+    shared: Band | None = None  # which rows each process has; None if this one has all
+
+    @property
+    def band(self) -> Band:
+        """Which rows each process has."""
+        return bands.whole(len(self.values)) if self.shared is None else self.shared
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, columns, channels) of the whole image."""
+        _, columns, channels = self.values.shape
+        return self.band.n_rows, columns, channels
 
     @property
     def noise_floor(self) -> float:
         """Variance below which the noise of `values` is known not to lie."""
         if self.transform is None:
             return 0.0
-        return float((CORRELATED_FLOOR if self.transform.correlated else 1.0) / self.scale) ** 2
+        return float(self.transform.floor / self.scale) ** 2
 
     @property
     def noise_unit(self) -> float:
         """What a standard deviation of one is in the image's units, typically."""
         return self.scale * (1.0 if self.transform is None else self.transform.typical_deviation)
 
+    @property
+    def own_values(self) -> NDArray[np.float64]:
+        """Observed values as they were given, and zeros: (rows, columns, channels)."""
+        given = _channels_last(self.image, self.channel_axis)[..., : self.values.shape[2]]
+        return np.where(True if self.observed is None else self.observed, given, 0.0)
+
     def pixels(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Values in the image's own units."""
         own = self.scale * values.astype(np.float64) + self.offset
-        return own if self.transform is None else self.transform.backward(own)
+        if self.transform is None:
+            return own
+        if not self.transform.correlated:
+            return self.transform.backward(own)
+        # A filter reaches far.
+        return self.transform.backward(self.band.everywhere(own))[self.band.rows]
 
 
 def read(
@@ -65,69 +92,230 @@ def read(
     channel_axis: int | None,
     alpha: bool,
     noise_variance: ArrayLike | None = None,
+    missing_value: float | Sequence[float] | None = None,
+    comm: Communicator = ALONE,
 ) -> Canonical:
-    """Check an image, its mask of missing values, True where something is, and its variances."""
+    """Check an image, its mask of missing values, True where something is, and its variances.
+
+    Of several processes each looks at its own rows only.
+    """
     given = np.asarray(image)
+    if 0 in given.shape:
+        raise ValueError(f"image must have pixels; got the shape {given.shape}.")
     channels_last = _channels_last(given, channel_axis)
     kept_alpha = None
     if alpha and channel_axis is not None and channels_last.shape[2] == 4:
         kept_alpha, channels_last = channels_last[..., 3], channels_last[..., :3]
+    shape, band = channels_last.shape, bands.even(len(channels_last), comm)
+    rows = band.rows
+    channels_last = channels_last[rows]
     values = channels_last.astype(np.float64)
     missing = np.isnan(values)
     for holes in (mask, np.ma.getmask(image)):
         if holes is not None and holes is not np.ma.nomask:
-            missing |= _missing(np.asarray(holes), given, channel_axis, values.shape)
+            missing |= _missing(np.asarray(holes), given, channel_axis, shape, rows)
     variance = None
     if noise_variance is not None:
-        variance = _variance(np.asarray(noise_variance), given, channel_axis, values.shape)
+        variance = _variance(np.asarray(noise_variance), given, channel_axis, shape)[rows]
         variance, unknown = noise_map.checked(variance, values.shape)
         missing |= unknown
-    if missing.all():
+    notes = []
+    for value in [] if missing_value is None else np.atleast_1d(missing_value):
+        declared = ~missing & equal(channels_last, float(value))
+        missing |= declared
+        notes += _counted(declared, f"equal to missing_value, {value:g},", band)
+    if not band.any(not missing.all())[0]:
         what = "image" if mask is None else "mask"
         raise ValueError(f"{what} must leave something to learn from; got all missing.")
     seen = values[~missing]
     if np.isinf(seen).any():
         raise ValueError(f"image must be finite or NaN; got {seen[np.isinf(seen)][0]}.")
-    offset, scale = _offset_and_scale(seen)
+    implausible_alone = False
+    if given.dtype.itemsize > 1:  # else nothing is far from anything
+        odd = missing_values.implausible(values, missing, band)
+        if band.any(odd.any())[0]:
+            like = band.comm.collect(values[odd][0] if odd.any() else None)
+            example = next(value for value in like if value is not None)
+            notes += _counted(odd, f"far from all others, such as {example:g},", band)
+            implausible_alone = not band.any(missing.any())[0]
+            missing |= odd
+    offset, scale = _offset_and_scale(values, ~missing, band)
     values = np.where(missing, 0.0, (values - offset) / scale)
-    observed = ~missing if missing.any() else None
+    observed = ~missing if band.any(missing.any())[0] else None
     return Canonical(
         values.astype(np.float32),
         observed,
         observed,
         offset,
         scale,
-        given,
+        given if comm.size == 1 else _rows_of(given, channel_axis, rows),
         channel_axis,
-        kept_alpha,
+        kept_alpha if kept_alpha is None else kept_alpha[rows],
         noise_variance=variance,
+        notes=tuple(notes),
+        implausible_alone=implausible_alone,
+        shared=band if comm.size > 1 else None,
     )
 
 
-def _offset_and_scale(seen: NDArray[np.float64]) -> tuple[float, float]:
-    largest = float(np.abs(seen).max())
-    if (seen == seen[0]).all():
-        return float(seen[0]), 1.0
-    unit = seen / largest  # squares of very large or small values are no doubles
-    mean, deviation = largest * float(unit.mean()), largest * float(unit.std())
+def _counted(missing: NDArray[np.bool_], what: str, band: Band) -> list[str]:
+    """A note about values that are missing, if there are any."""
+    number = band.count(missing)
+    values = "value" if number == 1 else "values"
+    verb = "was" if number == 1 else "were"
+    return [f"{number} {values} {what} {verb} treated as missing."] if number else []
+
+
+def _offset_and_scale(
+    values: NDArray[np.float64], where: NDArray[np.bool_], band: Band
+) -> tuple[float, float]:
+    """Of values that were seen."""
+    highest = band.largest(float(values.max(where=where, initial=-np.inf)))
+    lowest = -band.largest(float(-values.min(where=where, initial=np.inf)))
+    if lowest == highest:
+        return lowest, 1.0
+    largest = max(abs(lowest), abs(highest))
+    # In a unit of their own: squares of very large or small values are no doubles.
+    mean, deviation = band.mean_and_deviation(np.where(where, values, 0.0) / largest, where)
+    mean, deviation = largest * mean, largest * deviation
     scale = 1.0 if LEAST_DEVIATION <= deviation <= LARGEST_DEVIATION else deviation
     return _shift(mean, deviation), scale
 
 
+def _rows_of(image: NDArray[Any], channel_axis: int | None, rows: slice) -> NDArray[Any]:
+    """Some rows of an image, in its own layout."""
+    if channel_axis is None:
+        return np.array(image[rows])
+    return np.moveaxis(np.array(np.moveaxis(image, channel_axis, -1)[rows]), -1, channel_axis)
+
+
+def alike(several: Sequence[Canonical]) -> list[Canonical]:
+    """The same images, all with the same offset and scale: those of their values together."""
+    number, mean, squares, largest = 0, 0.0, 0.0, 0.0
+    for one in several:
+        seen = _seen(one)
+        largest = max(largest, float(np.abs(seen).max()))
+    for one in several:
+        seen = _seen(one) / (largest or 1.0)  # squares of very large or small ones are no doubles
+        moved = float(seen.mean()) - mean
+        squares += seen.size * (float(seen.var()) + moved**2 * number / (number + seen.size))
+        number += seen.size
+        mean += moved * seen.size / number
+    mean, deviation = largest * mean, largest * float(np.sqrt(squares / number))
+    scale = 1.0 if LEAST_DEVIATION <= deviation <= LARGEST_DEVIATION else deviation or 1.0
+    return [_rescaled(one, _shift(mean, deviation), scale) for one in several]
+
+
+def _seen(canonical: Canonical) -> NDArray[np.float64]:
+    own = canonical.own_values
+    return own.ravel() if canonical.observed is None else own[canonical.observed]
+
+
+def _rescaled(canonical: Canonical, offset: float, scale: float) -> Canonical:
+    seen = True if canonical.observed is None else canonical.observed
+    values = np.where(seen, (canonical.own_values - offset) / scale, 0.0).astype(np.float32)
+    return canonical._replace(values=values, offset=offset, scale=scale)
+
+
+def moved(canonical: Canonical, by: float) -> Canonical:
+    """The same image with this subtracted from its values."""
+    seen = True if canonical.observed is None else canonical.observed
+    values = np.where(seen, canonical.values - by, 0.0).astype(np.float32)
+    return canonical._replace(values=values, offset=canonical.offset + canonical.scale * by)
+
+
+def put_together(parts: Sequence[Canonical]) -> Canonical:
+    """Parts of images that are alike, one below the other."""
+    first = parts[0]
+    masks = []
+    for name in ("observed", "observed_as_given"):
+        own = [getattr(part, name) for part in parts]
+        whole = [
+            np.ones(part.values.shape, np.bool_) if mask is None else mask
+            for part, mask in zip(parts, own, strict=True)
+        ]
+        masks.append(None if all(mask is None for mask in own) else np.concatenate(whole))
+    return first._replace(
+        values=np.concatenate([part.values for part in parts]),
+        observed=masks[0],
+        observed_as_given=masks[1],
+        noise_variance=None,
+    )
+
+
 def centred(canonical: Canonical) -> Canonical:
     """The same image with a mean of zero."""
-    seen = True if canonical.observed is None else canonical.observed
-    mean = float(canonical.values.mean(dtype=np.float64, where=seen))
-    values = np.where(seen, canonical.values - mean, 0.0).astype(np.float32)
-    return canonical._replace(values=values, offset=canonical.offset + canonical.scale * mean)
+    return moved(canonical, mean_of(canonical))
+
+
+def mean_of(canonical: Canonical) -> float:
+    """The mean of observed values."""
+    return canonical.band.mean(canonical.values, canonical.observed)
 
 
 def window(canonical: Canonical, where: tuple[slice, slice]) -> Canonical:
-    """A part of the image, of the same offset and scale."""
+    """A part of the image, of the same offset and scale, or what this process has of it."""
+    rows, columns = where
+    band = canonical.band
+    mine = (band.inside(rows), columns)
     masks = (canonical.observed, canonical.observed_as_given)
-    observed, as_given = (None if mask is None else mask[where] for mask in masks)
-    values = canonical.values[where]
-    return canonical._replace(values=values, observed=observed, observed_as_given=as_given)
+    observed, as_given = (None if mask is None else mask[mine] for mask in masks)
+    return canonical._replace(
+        values=canonical.values[mine],
+        observed=observed,
+        observed_as_given=as_given,
+        shared=None if canonical.shared is None else band.window(rows),
+    )
+
+
+def rows_for(canonical: Canonical, comm: Communicator) -> Canonical:
+    """The rows of an image that this process has, if several who have all of it share it evenly."""
+    if comm.size == 1:
+        return canonical
+    band = bands.even(len(canonical.values), comm)
+    alpha, variance = (
+        None if each is None else each[band.rows].copy()
+        for each in (canonical.alpha, canonical.noise_variance)
+    )
+    return share_again(canonical, band)._replace(
+        image=_rows_of(canonical.image, canonical.channel_axis, band.rows),
+        alpha=alpha,
+        noise_variance=variance,
+    )
+
+
+def share_again(canonical: Canonical, shared: Band | None) -> Canonical:
+    """The rows that this process has of an image that was `everywhere`, but for those as given."""
+    if shared is None:
+        return canonical
+    rows = shared.rows
+    observed, as_given = (
+        None if mask is None else mask[rows].copy()
+        for mask in (canonical.observed, canonical.observed_as_given)
+    )
+    transform = canonical.transform
+    return canonical._replace(
+        values=canonical.values[rows].copy(),
+        observed=observed,
+        observed_as_given=as_given,
+        transform=transform.rows(rows) if isinstance(transform, VarianceMap) else transform,
+        shared=shared,
+    )
+
+
+def everywhere(canonical: Canonical) -> Canonical:
+    """What patches are cut from, of all rows, in every process: for small images."""
+    if canonical.shared is None:
+        return canonical
+    band = canonical.shared
+    observed, as_given = (
+        None if each is None else band.everywhere(each)
+        for each in (canonical.observed, canonical.observed_as_given)
+    )
+    values = band.everywhere(canonical.values)
+    return canonical._replace(
+        values=values, observed=observed, observed_as_given=as_given, shared=None
+    )
 
 
 def without(canonical: Canonical, held_out: NDArray[np.bool_]) -> Canonical:
@@ -142,14 +330,23 @@ def without(canonical: Canonical, held_out: NDArray[np.bool_]) -> Canonical:
 
 def with_white_noise(canonical: Canonical, noise: Noise) -> Canonical:
     """The same image, transformed so that this noise is white and of unit variance."""
+    shared = canonical.shared
+    if noise.kind.startswith("correlated"):  # a filter reaches far
+        canonical = everywhere(canonical)
     pixels = canonical.pixels(canonical.values)
-    return _transformed(canonical, pixels, NoiseTransform(noise, pixels))
+    variances = noise.variance(pixels)
+    typical = canonical.band.mean(variances)
+    found = _transformed(canonical, pixels, NoiseTransform(noise, pixels, typical))
+    return found if found.shared == shared else share_again(found, shared)
 
 
 def with_unit_noise(canonical: Canonical, variance: NDArray[np.float64]) -> Canonical:
     """The same image, transformed so that noise of these variances is of unit variance."""
+    variance, shared = canonical.band.everywhere(variance), canonical.shared
+    canonical = everywhere(canonical)
     pixels = canonical.pixels(canonical.values)
-    return _transformed(canonical, pixels, VarianceMap(variance, pixels, canonical.observed))
+    transform = VarianceMap(variance, pixels, canonical.observed)
+    return share_again(_transformed(canonical, pixels, transform), shared)
 
 
 def _transformed(
@@ -162,7 +359,7 @@ def _transformed(
 
 def is_constant(canonical: Canonical) -> bool:
     """Whether all observed values are the same, which is then the offset."""
-    return not canonical.values.any()
+    return not canonical.band.any(bool(canonical.values.any()))[0]
 
 
 def _shift(mean: float, deviation: float) -> float:
@@ -174,8 +371,6 @@ def _shift(mean: float, deviation: float) -> float:
 def _channels_last(image: NDArray[Any], channel_axis: int | None) -> NDArray[Any]:
     if image.dtype.kind not in "buif":
         raise ValueError(f"image must hold real numbers; got {image.dtype}.")
-    if 0 in image.shape:
-        raise ValueError(f"image must have pixels; got the shape {image.shape}.")
     if channel_axis is None:
         if image.ndim == 3:
             raise ValueError(
@@ -198,11 +393,12 @@ def _missing(
     image: NDArray[Any],
     channel_axis: int | None,
     shape: tuple[int, ...],
+    rows: slice,
 ) -> NDArray[np.bool_]:
-    """A mask per pixel, or per value, in the shape of the canonical image."""
+    """Rows of a mask per pixel, or per value, in the shape of the canonical image."""
     if mask.dtype.kind not in "bui":
         raise ValueError(f"mask must be boolean or of integers; got {mask.dtype}.")
-    return _per_value("mask", mask.astype(np.bool_), image, channel_axis, shape)
+    return _per_value("mask", mask, image, channel_axis, shape)[rows].astype(np.bool_)
 
 
 def _variance(

@@ -1,10 +1,11 @@
 """Where learning starts: a coarse image, made by a small model in seconds.
 
 A dictionary is made of patches, and of what is left of patches after the nearest of those is taken
-off (details). The small model starts from the damaged image, where a patch must stand for many to
-be rid of noise (centroids), the larger one from patches of the coarse image that are unlike each
-other. Subspaces start from clusters of the coarse image's patches, and from how damaged patches
-differ in each. From there a few iterations lead further than hundreds do from the mean of the data.
+off (details). A small model of that kind starts from the damaged image, where a patch must stand
+for many to be rid of noise (centroids), the larger one from patches of the coarse image that are
+unlike each other. Subspaces start from clusters of the patches of either image, and from how
+damaged patches differ in each. From there a few iterations lead further than hundreds do from the
+mean of the data.
 """
 
 import math
@@ -14,18 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
-from sklearn.cluster import kmeans_plusplus
-from sklearn.metrics import pairwise_distances_argmin
-from threadpoolctl import threadpool_limits
 
 from evoem.images import canonical_arrays, patches
 from evoem.images.canonical_arrays import Canonical
+from evoem.images.merging import Estimate, at_home
 from evoem.images.patch_model import PatchModel
-from evoem.images.settings import PATCHES_PER_LATENT, Settings, fit_to_image
+from evoem.images.settings import (
+    PATCHES_OF_PRESET,
+    PATCHES_PER_LATENT,
+    Settings,
+    fit_to_image,
+)
+from evoem.models.all_rows import AllRows, share_of_blocks
 from evoem.models.subspace.start import cluster, nearest
+from evoem.runtime.threads import one_library_thread
 
-# Of the small model.
-SETTINGS: Settings = {
+# Of the small models: a dictionary, and subspaces.
+SMALL_DICTIONARY: Settings = {
     "patch_size": 8,
     "n_latents": 256,
     "n_states": 30,
@@ -35,7 +41,19 @@ SETTINGS: Settings = {
     "n_parts": 8,
     "parents": "best",
     "mutation": "guided",
+    "crossover": False,
+    "known_children": False,
+    "updates": "monotone",
     "max_iter": 8,
+}
+SMALL_SUBSPACES = SMALL_DICTIONARY | {
+    "n_latents": 64,
+    "rank": 4,
+    "n_states": 10,
+    "n_parents": 3,
+    "n_children": 6,
+    "max_iter": 3,
+    "n_learnt": PATCHES_OF_PRESET,  # so that there are not more subspaces in larger images
 }
 # Patches learnt from, for each pixel.
 COVER = 16
@@ -78,26 +96,31 @@ class Coarse(NamedTuple):
 
 def most_varied_window(canonical: Canonical) -> Canonical:
     """The image, or of a large one the window whose observed values differ most."""
-    height, width = (min(length, LARGEST) for length in canonical.values.shape[:2])
-    if canonical.values.shape[:2] == (height, width):
+    shape, band = canonical.shape, canonical.band
+    height, width = (min(length, LARGEST) for length in shape[:2])
+    if shape[:2] == (height, width):
         return canonical
     found, most = canonical, -1.0
-    for top in np.linspace(0, canonical.values.shape[0] - height, WINDOWS, dtype=int):
-        for left in np.linspace(0, canonical.values.shape[1] - width, WINDOWS, dtype=int):
+    for top in np.linspace(0, shape[0] - height, WINDOWS, dtype=int).tolist():
+        for left in np.linspace(0, shape[1] - width, WINDOWS, dtype=int).tolist():
             where = np.s_[top : top + height, left : left + width]
             part = canonical_arrays.window(canonical, where)
-            seen = part.values if part.observed is None else part.values[part.observed]
-            if seen.size and seen.var() > most:
-                found, most = part, seen.var()
+            seen = np.ones(part.values.shape, np.bool_) if part.observed is None else part.observed
+            _, deviation = band.mean_and_deviation(part.values, seen)
+            if deviation > most and band.count(seen):
+                found, most = part, deviation
     return found
 
 
-def settings_of(canonical: Canonical) -> Settings:
-    """Settings of the small model for an image."""
-    shape = canonical.values.shape
-    settings = fit_to_image(SETTINGS, {}, shape, canonical.observed_as_given)
+def settings_of(small: Settings, canonical: Canonical) -> Settings:
+    """Settings of a small model for an image."""
+    shape = canonical.shape
+    settings = fit_to_image(small, {}, shape, canonical.observed_as_given, canonical.band)
     cover = math.ceil(COVER * shape[0] * shape[1] / settings["patch_size"] ** 2)
-    return settings | {"n_learnt": max(cover, PATCHES_PER_LATENT * settings["n_latents"])}
+    return settings | {
+        "n_learnt": max(cover, PATCHES_PER_LATENT * settings["n_latents"]),
+        "slab": "diagonal" if canonical.observed_as_given is None else "fixed",
+    }
 
 
 def filled(canonical: Canonical) -> NDArray[np.float64]:
@@ -118,26 +141,32 @@ def filled(canonical: Canonical) -> NDArray[np.float64]:
 
 def coarse_image(small: PatchModel, keep_observed: bool) -> Coarse:
     """The image from patches that were learnt from; as it was given where there are none."""
-    grid, given = small.source.grid, small.source.canonical
-    canvas = patches.Canvas(grid)
+    grid, rows = small.source.grid, small.source.rows
+    given = canonical_arrays.everywhere(small.source.canonical)
+    canvas = patches.Canvas(grid, rows.strip)
     window = patches.window(grid.patch, "mean", grid.shape[2])
-    for block, kept in small.learnt_blocks():
-        canvas.add(block.numbers, small.reconstruct(block, kept)[0], window)
-    image = canvas.mean()
+    estimates = (
+        Estimate(block.numbers, None, *small.reconstruct(block, kept))
+        for block, kept in small.learnt_blocks()
+    )
+    for one in at_home(estimates, rows):
+        canvas.add(one.numbers, one.mean, window)
+    rows.add([canvas.totals, canvas.weights])
+    image = rows.band.everywhere(canvas.mean())
     as_given = np.isnan(image)
     if keep_observed and given.observed is not None:
         as_given |= given.observed
     return Coarse(np.where(as_given, given.values, image), given)
 
 
-def from_damaged(small: PatchModel) -> Any:
-    """Parameters that the small model starts from, with a dictionary of the damaged image."""
-    given = small.source.canonical
-    return dictionary(small, Coarse(filled(given), given), centroids)
+def damaged(small: PatchModel) -> Coarse:
+    """What the small model starts from: the damaged image."""
+    given = canonical_arrays.everywhere(small.source.canonical)
+    return Coarse(filled(given), given)
 
 
 def centroids(rows: Rows, number: int, seed: int) -> tuple[NDArray[np.float64], Rows]:
-    """Means of so many clusters of rows, and what is left of each row without its own."""
+    """Means of clusters of rows, and each row less its own mean."""
     if number == 0:
         return np.empty((0, rows.shape[1])), rows
     centres, labels = cluster(rows, number, seed)
@@ -148,7 +177,10 @@ def unlike(rows: Rows, number: int, seed: int) -> tuple[NDArray[np.float64], Row
     """So many rows far from each other, and what is left of each row without the nearest."""
     if number >= len(rows):
         return centroids(rows, number, seed)
-    with threadpool_limits(1):
+    from sklearn.cluster import kmeans_plusplus  # late: it takes a second
+    from sklearn.metrics import pairwise_distances_argmin
+
+    with one_library_thread():
         chosen, _ = kmeans_plusplus(rows, number, random_state=seed, n_local_trials=1)
         nearest = pairwise_distances_argmin(rows, chosen)
     return chosen.astype(np.float64), rows - chosen[nearest]
@@ -172,19 +204,28 @@ def dictionary(
     return learner.model.with_dictionary(whole, details, variance)
 
 
+def dictionary_of_centroids(learner: PatchModel, coarse: Coarse) -> Any:
+    """The same for an image with noise."""
+    return dictionary(learner, coarse, centroids)
+
+
 def subspaces(learner: PatchModel, coarse: Coarse) -> Any:
     """Clusters of patches of the coarse image, and how damaged patches differ in them."""
     model: Any = learner.model
-    image, given = coarse
+    comm, (image, given) = learner.search.comm, coarse
     grid = patches.regular_grid(image.shape, max(learner.source.grid.patch))
     numbers = np.random.default_rng(learner.search.seed).permutation(grid.n_patches)
-    numbers = numbers[: len(learner.patches.data)]  # as many as are learnt from
-    smooth = patches.cut(image.astype(np.float32), grid, numbers)
-    found = cluster(smooth[:EXAMPLES], learner.search.n_latents, learner.search.seed)
+    numbers = numbers[: len(learner.numbers)]  # as many as are learnt from
+    image = image.astype(np.float32)
+    examples = patches.cut(image, grid, numbers[:EXAMPLES])
+    found = cluster(examples, learner.search.n_latents, learner.search.seed)
+    numbers = numbers[share_of_blocks(len(numbers), comm)]
+    smooth = AllRows(patches.cut(image, grid, numbers), None, comm)
     seen = True if given.observed is None else given.observed
     damaged = np.where(seen, given.values, image)
     return model.from_clusters(
         patches.cut(damaged.astype(np.float32), grid, numbers),
         nearest(smooth, found.centres),
         noise_variance=max(coarse.noise_variance, coarse.least_noise_variance),
+        comm=comm,
     )

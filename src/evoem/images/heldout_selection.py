@@ -13,13 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evoem import checkpoints
+from evoem.em_state import StepInfo
 from evoem.images import canonical_arrays
 from evoem.images.budget import Clock
 from evoem.images.canonical_arrays import Canonical
+from evoem.images.image_models import IMAGE_MODELS
+from evoem.images.journal import UNKEPT, Journal
 from evoem.images.learning import Callback, Fit, Progress, adopted, learn
 from evoem.images.patch_model import Learnt, PatchModel
 from evoem.images.plan import Plan, check
 from evoem.images.reconstruction import merged_image
+from evoem.runtime.communicator import agreed
+from evoem.runtime.row_ranges import ranges_of
 
 # Of the observed values, and the fewest of them that say anything.
 HELD_OUT = 0.02
@@ -78,42 +84,59 @@ class HeldOut(NamedTuple):
         )
         own = self.canonical
         moved = (model.source.canonical.offset - own.offset) / own.scale
-        differences = merged.mean[self.where] + moved - own.values[self.where]
-        return own.scale * math.sqrt(np.nanmean(np.square(differences)))
+        squares = np.square(merged.mean + moved - own.values)
+        where = self.where & ~np.isnan(squares)
+        return own.scale * math.sqrt(own.band.total(squares, where) / own.band.count(where))
 
 
 def hold_out(canonical: Canonical, seed: int) -> HeldOut:
     """A random choice of the observed values."""
     seen = True if canonical.observed is None else canonical.observed
     observed = np.flatnonzero(np.broadcast_to(seen, canonical.values.shape))
+    shares = ranges_of(canonical.band.comm.collect(len(observed)))
+    mine, number = shares[canonical.band.comm.rank], shares[-1].stop
     fewest = math.ceil(FEWEST_HELD_OUT / HELD_OUT)
-    if len(observed) < fewest:
+    if number < fewest:
         raise ValueError(
-            f"image must have at least {fewest} observed values for select='heldout'; "
-            f"got {len(observed)}."
+            f"image must have at least {fewest} observed values for select='heldout'; got {number}."
         )
     # Apart from the order of patches, which is drawn by the seed alone.
-    rng = np.random.default_rng((seed, len(observed)))
-    chosen = rng.choice(observed, int(HELD_OUT * len(observed)), replace=False)
+    rng = np.random.default_rng((seed, number))
+    chosen = rng.choice(number, int(HELD_OUT * number), replace=False)
+    chosen = chosen[(mine.start <= chosen) & (chosen < mine.stop)]
     where = np.zeros(canonical.values.shape, np.bool_)
-    where.flat[chosen] = True
+    where.flat[observed[chosen - mine.start]] = True
     return HeldOut(canonical, where, canonical_arrays.without(canonical, where))
 
 
 class Candidate:
     """A plan that is learnt without the held-out values, and scored by them."""
 
-    def __init__(self, plan: Plan, held_out: HeldOut) -> None:
+    def __init__(self, plan: Plan, held_out: HeldOut, journal: Journal) -> None:
         self.plan = plan
         self.held_out = held_out
+        self.journal = journal
         self.scores: list[Score] = []
         self.best: Best | None = None
         self._next = 1
+        known = journal.recall("scores")
+        if known is not None:
+            self.scores = [Score(*values) for values in known]
+            self._next = math.ceil(SPACING * self.scores[-1].iteration)
+            score, params, infos, n_patches = journal.recall("best")
+            learnt = Learnt(
+                IMAGE_MODELS[plan.model].params(**params),
+                [StepInfo(*values) for values in infos],
+                n_patches,
+            )
+            self.best = Best(plan, Score(*score), learnt)
 
     def learn(self, clock: Clock, callback: Callback | None) -> Fit:
         """Learn until the scores get no better, or all iterations are done."""
         told = None if callback is None else partial(_tell, callback)
-        return learn(self.held_out.rest, self.plan, clock, told, self.judge)
+        fit = learn(self.held_out.rest, self.plan, clock, told, self.journal, self.judge)
+        self.journal.note("ended", fit.ended)
+        return fit
 
     def judge(self, model: PatchModel) -> bool:
         """Score a model now and then, and give it up if it gets no better."""
@@ -126,7 +149,23 @@ class Candidate:
             self.scores.append(score)
             self._next = math.ceil(SPACING * iteration)
             self.best = better(self.best, Best(self.plan, score, model.learnt))
+            self._note()
         return self.n_worse() >= PATIENCE
+
+    def _note(self) -> None:
+        if self.best is None:
+            return
+        params, infos, n_patches = self.best.learnt
+        self.journal.note("scores", [tuple(score) for score in self.scores])
+        self.journal.note(
+            "best",
+            (
+                tuple(self.best.score),
+                params._asdict(),
+                [list(map(checkpoints.number, info)) for info in infos],
+                n_patches,
+            ),
+        )
 
     def n_worse(self) -> int:
         """Scores since the best."""
@@ -145,34 +184,42 @@ def better(one: Best | None, other: Best | None) -> Best | None:
 
 
 def select_plan(
-    canonical: Canonical, plans: list[Plan], clock: Clock, callback: Callback | None
+    held_out: HeldOut,
+    plans: list[Plan],
+    clock: Clock,
+    callback: Callback | None,
+    journal: Journal = UNKEPT,
 ) -> Selection:
-    """The best of some plans, with the best number of iterations.
+    """The plan that predicts held-out values best, with the best number of iterations.
 
     Each may take the same share of what is left of a limited time, as may the run with what was
     chosen. If learning is interrupted, or the callback wants no more, there is no such run.
     """
-    held_out = hold_out(canonical, plans[0].seed)
     for plan in plans:
         check(held_out.rest, plan)
     scores: list[Score] = []
     best: Best | None = None
     for number, plan in enumerate(plans):
-        if best is not None and clock.left() <= 0:
-            break
-        candidate, fit = Candidate(plan, held_out), None
-        try:
-            fit = candidate.learn(clock.part(1 / (len(plans) - number + 1)), callback)
-            ended = fit.ended
-        except KeyboardInterrupt:  # before it learnt
-            if best is None:
-                raise
-            ended = "interrupted"
+        with journal.within(f"candidate {number}"):
+            candidate, fit = Candidate(plan, held_out, journal), None
+            ended = journal.recall("ended")
+            if ended is None and best is not None and agreed(plan.comm, clock.left() <= 0):
+                break
+            if ended is None:
+                try:
+                    share = clock.part(1 / (len(plans) - number + 1))
+                    fit = candidate.learn(share, callback)
+                    ended = fit.ended
+                except KeyboardInterrupt:  # before it learnt
+                    if best is None:
+                        raise
+                    journal.stop()
+                    ended = "interrupted"
         scores += candidate.scores
         best = better(best, candidate.best)
         if ended in ("callback", "interrupted"):
             if best is not None and best is not candidate.best:
-                fit = adopted(canonical, best.plan, best.learnt, ended)
+                fit = adopted(held_out.canonical, best.plan, best.learnt, ended)
                 plan = best.plan
             return Selection(plan, tuple(scores), fit)
     if best is None:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem import em
-from evoem.images import patch_model, patches
+from evoem.images import bands, patches
 from evoem.images.patch_model import Patches, PatchModel
 
 
@@ -21,25 +21,28 @@ def fill(
     like its surroundings, but is a guess.
     """
     # All patches, whatever the stride: there is then always one across the edge.
-    own = model.source.grid
-    grid = patches.regular_grid(own.shape, max(own.patch))
+    own, band = model.source.grid, model.source.canonical.band
+    rows = bands.patch_rows(patches.regular_grid(own.shape, max(own.patch)), band)
+    grid, around = rows.grid, rows.pixels()
+    first = around[band.comm.rank].start
     window = patches.window(grid.patch, "centre", grid.shape[2])
     mean, known = mean.copy(), near.copy()
-    while not known.all():
-        canvas = patches.Canvas(grid)
-        values = np.where(known, mean, 0.0).astype(np.float32)
-        for start in range(0, grid.n_patches, patch_model.PATCHES_AT_ONCE):
-            numbers = np.arange(start, min(start + patch_model.PATCHES_AT_ONCE, grid.n_patches))
-            seen = patches.cut(known, grid, numbers)
+    while band.any(not known.all())[0]:
+        canvas = patches.Canvas(grid, rows.strip)
+        values = band.fetch(np.where(known, mean, 0.0).astype(np.float32), around)
+        known_around = band.fetch(known, around)
+        for numbers in rows.numbers():
+            seen = patches.cut(known_around, grid, numbers, first)
             across = seen.any(1) & ~seen.all(1)
             if not across.any():
                 continue
             numbers, seen = numbers[across], seen[across]
-            X = patches.cut(values, grid, numbers)
+            X = patches.cut(values, grid, numbers, first)
             data = em.Data(X, seen, model.source.positions(grid, numbers))
             block = Patches(numbers, data)
             completed, _ = model.reconstruct(block, model.infer(block, search_steps))
             canvas.add(numbers, completed, window)
+        rows.add([canvas.totals, canvas.weights])
         new = ~known & (canvas.weight > 0)
         mean[new] = canvas.mean()[new]
         known |= new

@@ -11,12 +11,15 @@ from evoem.images import budget, canonical_arrays, coarse_start, patches
 from evoem.images.budget import Clock, Finish, Forecast
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.image_models import IMAGE_MODELS
+from evoem.images.journal import UNKEPT, Journal
 from evoem.images.patch_model import Learnt, PatchModel, PatchSource, Search, points_for
 from evoem.images.patches import Grid
 from evoem.images.plan import Plan, best_finish, evolution_of
 from evoem.images.reconstruction import whole_image
 from evoem.images.settings import Settings, stride_for
-from evoem.runtime import interrupts
+from evoem.runtime import interrupts, stages
+from evoem.runtime.communicator import ALONE, Communicator, agreed
+from evoem.stopping import says_stop
 
 # Iterations whose time is that of those to come.
 RECENT = 5
@@ -38,9 +41,11 @@ class Progress(NamedTuple):
     stage: str  # "selecting", "coarse start" or "learning"
     restored: Callable[[], NDArray[Any]]  # the image as it would be returned now; takes a while
     seconds_to_stop: float = 0.0  # from an interrupt to the result, at most
+    of_others: str = ""  # how long other processes were waited for, and what was sent to them
 
 
 Callback = Callable[[Progress], Any]
+Measure = Callable[[PatchModel, int], Forecast]
 # Given the model after an iteration, whether to give it up.
 Judge = Callable[[PatchModel], bool]
 
@@ -55,6 +60,15 @@ class Fit(NamedTuple):
     coarse: bool = False  # whether it is the small one
 
 
+class Reached(NamedTuple):
+    """What a stage needs beside its model to go on."""
+
+    limit: float | None  # of its clock
+    allowed: float  # seconds at its start
+    ended: str | None = None
+    finish: tuple[int, ...] = ()  # that was chosen when it ended
+
+
 class Stage(NamedTuple):
     """A part of a run, in which one model learns."""
 
@@ -67,50 +81,87 @@ class Stage(NamedTuple):
     callback: Callback | None
     judge: Judge | None
     preview: Callable[[PatchModel], NDArray[Any]]  # the image that would be returned now
+    journal: Journal = UNKEPT
+    # How long a model takes to finish its image, with a number of nonlocal passes.
+    measure: Measure = budget.forecast
+    comm: Communicator = ALONE
 
-    def learn(self, model: PatchModel, params: Any) -> Fit:
-        """Iterate, from these parameters if any are given."""
-        model.start(params)
-        watched = self.callback is not None or self.clock.limit is not None
-        forecast, allowed, ended = None, self.clock.left(), "max_iter"
+    def learn(self, model: PatchModel, start: Callable[[], Any]) -> Fit:
+        """Iterate from these parameters if any are made, or from where the journal has the stage.
+
+        If the run is kept, an interrupt waits for the end of the iteration: what is kept is then
+        what a run has that was never interrupted.
+        """
+        advance = stages.begin(self.name, self.max_iter)
+        params = IMAGE_MODELS[self.kind].params
+        noted = self.journal.go_on(self.name, model, params)
+        if noted is None:
+            model.start(start())
+            reached = Reached(self.clock.limit, self.clock.left())
+        else:
+            reached = Reached(*noted)
+        own = self._replace(clock=self.clock._replace(limit=reached.limit))
+        self.journal.keep()
+        advance(len(model.infos))
+        stopped = None
         try:
             with interrupts.raised():
-                for _ in range(self.max_iter):
-                    model.iterate()
-                    if watched and len(model.infos).bit_count() == 1:  # it takes a while
-                        forecast = budget.forecast(model, self.finish.nonlocal_passes)
-                    reason = self._reason_to_stop(model, forecast, allowed)
-                    if reason is not None:
-                        ended = reason
-                        break
+                interrupts.check()
+                if reached.ended is None:
+                    reached, stopped = own._iterate(model, reached, advance)
         except KeyboardInterrupt:
-            ended = "interrupted"
-        finish = self.finish
-        if ended == "interrupted":
-            finish = finish.hurried
-        elif self.clock.limit is not None and forecast is not None:
-            finish = forecast.best_within(finish, self.clock.left())
-        return Fit(self.kind, model, finish, ended)
+            stopped = "interrupted"
+        if stopped is not None:
+            self.journal.stop()
+        finish = Finish(*reached.finish) if reached.finish else self.finish
+        if stopped == "interrupted":
+            finish = self.finish.hurried
+        return Fit(self.kind, model, finish, stopped or reached.ended or "max_iter")
 
-    def _reason_to_stop(
+    def _iterate(
+        self, model: PatchModel, reached: Reached, advance: Callable[[int], None]
+    ) -> tuple[Reached, str | None]:
+        """Learn: where that led, and what stopped it before it ended by itself, if anything did."""
+        watched = self.callback is not None or self.clock.limit is not None
+        forecast, stopped = None, False
+
+        def after() -> bool:
+            nonlocal forecast, reached, stopped
+            advance(1)
+            interrupts.agree(self.comm)
+            if watched and (forecast is None or len(model.infos).bit_count() == 1):
+                forecast = self.measure(model, self.finish.nonlocal_passes)  # it takes a while
+            ended = self._reason_to_end(model, forecast, reached.allowed)
+            if self.callback is not None and forecast is not None:
+                stopped = says_stop(self.callback(self._progress(model, forecast)))
+            ended, stopped = agreed(self.comm, (ended, stopped))  # clocks differ
+            finish = self.finish
+            if (ended or stopped) and self.clock.limit is not None and forecast is not None:
+                finish = agreed(self.comm, forecast.best_within(finish, self.clock.left()))
+            reached = reached._replace(ended=ended, finish=tuple(finish))
+            self.journal.reached(self.name, model, tuple(reached))
+            self.journal.keep(at_once=stopped)
+            with interrupts.raised():
+                interrupts.check()
+            return stopped or ended is not None
+
+        with interrupts.raised(0 if self.journal.is_kept else 1):
+            model.iterate(self.max_iter - len(model.infos), after)
+        return reached, "callback" if stopped else None
+
+    def _reason_to_end(
         self, model: PatchModel, forecast: Forecast | None, allowed: float
     ) -> str | None:
         """Why this was the last iteration, if it was."""
-        given_up = self.judge is not None and self.judge(model)
-        if self.callback is not None and forecast is not None:
-            answer = self.callback(self._progress(model, forecast))
-            if em.says_stop(answer):
-                return "callback"
-        if given_up:
+        if self.judge is not None and self.judge(model):
             return "given up"
-        interrupts.check()
         if em.Convergence(self.tol)([info.free_energy for info in model.infos]):
             return "converged"
         if self.clock.limit is not None and forecast is not None:
             reserved = forecast.reserved(self.finish, allowed)
             if self.clock.left() < model.infos[-1].seconds + reserved:
                 return "time_limit"
-        return None
+        return "max_iter" if len(model.infos) == self.max_iter else None
 
     def _progress(self, model: PatchModel, forecast: Forecast) -> Progress:
         """Where the run stands."""
@@ -124,13 +175,14 @@ class Stage(NamedTuple):
             noise_level=model.source.canonical.noise_unit * model.noise_level,
             active=float(model.params.activation_probs.sum()),
             states_replaced=info.states_replaced,
-            patches_per_second=len(model.patches.data) / info.seconds,
+            patches_per_second=len(model.numbers) / info.seconds,
             seconds=self.clock.seconds,
             seconds_left=min(left, max(self.clock.left(), 0.0)),
             params=model.params,
             stage=self.name,
             restored=lambda: self.preview(model),
             seconds_to_stop=info.seconds + forecast.seconds(self.finish.hurried),
+            of_others=self.comm.report(),
         )
 
 
@@ -139,7 +191,9 @@ def learn(
     plan: Plan,
     clock: Clock,
     callback: Callback | None,
+    journal: Journal = UNKEPT,
     judge: Judge | None = None,
+    measure: Measure = budget.forecast,
 ) -> Fit:
     """Learn a model of an image's patches, after a small one if the plan starts from its image."""
     from_coarse = plan.settings["start"] == "coarse"
@@ -151,18 +205,23 @@ def learn(
     def preview(current: PatchModel) -> NDArray[Any]:
         fit = Fit(plan.model, current, plan.best_finish, "")
         if current is not model:
-            finish = best_finish(kind.coarse, current.source.grid, 0)
-            fit = over_all(Fit(kind.coarse, current, finish, ""), canonical, plan)
+            finish = best_finish(plan.model, current.source.grid, 0)
+            fit = over_all(Fit(plan.model, current, finish, ""), canonical, plan)
         mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
         return canonical_arrays.write(canonical, mean, plan.keep_observed)
 
-    first = params = None
-    if from_coarse:
-        first = learn_coarse(canonical, plan, clock, callback, preview)
+    first = None
+    if from_coarse and not journal.is_at("learning"):
+        first = learn_coarse(canonical, plan, clock, callback, journal, preview)
         if first.ended in ("callback", "interrupted"):
             return over_all(first, canonical, plan)
+
+    def start() -> Any:
+        if first is None:
+            return None
         keep = plan.keep_observed and canonical.observed_as_given is not None
-        params = kind.start(model, coarse_start.coarse_image(first.model, keep))
+        return kind.start(model, coarse_start.coarse_image(first.model, keep))
+
     stage = Stage(
         name="learning",
         kind=plan.model,
@@ -173,8 +232,11 @@ def learn(
         callback=callback,
         judge=judge,
         preview=preview,
+        journal=journal,
+        measure=measure,
+        comm=plan.comm,
     )
-    fit = stage.learn(model, params)
+    fit = stage.learn(model, start)
     if first is not None and fit.ended == "interrupted" and not model.infos:
         return over_all(
             first._replace(ended=fit.ended, finish=first.finish.hurried), canonical, plan
@@ -187,26 +249,33 @@ def learn_coarse(
     plan: Plan,
     clock: Clock,
     callback: Callback | None,
+    journal: Journal,
     preview: Callable[[PatchModel], NDArray[Any]],
 ) -> Fit:
     """Learn the small model, of a window if the image is large."""
     window = coarse_start.most_varied_window(canonical)
-    settings = coarse_start.settings_of(window)
-    grid = patches.regular_grid(window.values.shape, settings["patch_size"])
-    kind = IMAGE_MODELS[plan.model].coarse
-    small = new_model(window, grid, kind, settings, plan)
+    kind = IMAGE_MODELS[plan.model]
+    settings = coarse_start.settings_of(kind.small, window)
+    grid = patches.regular_grid(window.shape, settings["patch_size"])
+    small = new_model(window, grid, plan.model, settings, plan)
     stage = Stage(
         name="coarse start",
-        kind=kind,
+        kind=plan.model,
         max_iter=settings["max_iter"],
         tol=0.0,
-        finish=best_finish(kind, grid, 0),  # as a rule no image is made of it
+        finish=best_finish(plan.model, grid, 0),  # as a rule no image is made of it
         clock=clock.part(coarse_start.TIME_SHARE),
         callback=callback,
         judge=None,
         preview=preview,
+        journal=journal,
+        comm=plan.comm,
     )
-    return stage.learn(small, coarse_start.from_damaged(small))._replace(coarse=True)
+
+    def start() -> Any:
+        return kind.start_small(small, coarse_start.damaged(small))
+
+    return stage.learn(small, start)._replace(coarse=True)
 
 
 def new_model(
@@ -239,6 +308,7 @@ def new_model(
         n_parts=settings["n_parts"],
         seed=plan.seed,
         n_jobs=plan.n_jobs,
+        comm=plan.comm,
     )
     model = IMAGE_MODELS[kind].make(settings, canonical)
     return PatchModel(model, PatchSource(canonical, grid, points), numbers, search)
@@ -257,9 +327,10 @@ def adopted(canonical: Canonical, plan: Plan, learnt: Learnt, ended: str) -> Fit
 def over_all(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
     """What the small model learnt, perhaps from a part of the image, for all of it."""
     model, finish = small.model, small.finish
-    shape, grid = canonical.values.shape, small.model.source.grid
+    shape, grid = canonical.shape, small.model.source.grid
     if grid.shape != shape:
-        settings = coarse_start.settings_of(model.source.canonical)
+        small_settings = IMAGE_MODELS[small.kind].small
+        settings = coarse_start.settings_of(small_settings, model.source.canonical)
         patch_size = settings["patch_size"]
         grid = patches.regular_grid(shape, patch_size, stride_for(shape, patch_size))
         learnt, finish = model.learnt, finish._replace(thinning=1)

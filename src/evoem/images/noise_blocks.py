@@ -7,7 +7,9 @@ then does not bias the latter. A block is flat if the power that it is chosen by
 explains.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import comb
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -32,6 +34,8 @@ QUARTILES_APART = 1.349
 FLOOR = 0.3
 MOST_BINS, LEAST_IN_BIN = 32, 40
 LEAST_FLAT, LEAST_SHARE_FLAT = 30, 0.04
+# A parabola rises if its end is this high, relative to the highest of so many points.
+STILL_HIGH, RISING_AT = 0.75, 50
 # Blocks with a larger share of values at a clipping level say nothing about the noise.
 MOST_CLIPPED = 0.4
 # Variance of the median of block powers, relative to that of their mean, and of powers from
@@ -109,6 +113,30 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Bend:
+    """Variance of noise as a parabola between two signals, and constant outside.
+
+    What a camera makes of light has a steep dark end and a flat bright one, and so has its noise:
+    least where it is darkest and where it is brightest.
+    """
+
+    span: tuple[float, float]
+    heights: Array  # first, middle (of the control polygon), last
+    least: float
+
+    def __call__(self, signal: Array) -> Array:
+        low, high = self.span
+        place = np.clip((signal - low) / max(high - low, 1e-12), 0, 1)
+        return np.maximum(bernstein(place, len(self.heights) - 1) @ self.heights, self.least)
+
+    @property
+    def rises(self) -> bool:
+        """Whether the variance is about largest where it is brightest, as that of photons is."""
+        within = self(np.linspace(*self.span, RISING_AT))
+        return bool(within[-1] > STILL_HIGH * within.max())
+
+
+@dataclass(frozen=True)
 class Curve:
     """Variance measured at signals, the line through it, and which blocks are flat."""
 
@@ -118,7 +146,25 @@ class Curve:
     line: Line
     flat: NDArray[np.bool_]
     level: float  # the one variance that explains it best
+    bend: Bend  # the parabola that does
     ratio: float  # power that blocks are chosen by, relative to the power measured
+
+    def times(self, factor: float) -> "Curve":
+        """The curve of so many times the variance."""
+        line, bend = self.line, self.bend
+        return replace(
+            self,
+            variance=factor * self.variance,
+            line=replace(
+                line,
+                gain=factor * line.gain,
+                intercept=factor * line.intercept,
+                gain_error=factor * line.gain_error,
+                least=factor * line.least,
+            ),
+            level=factor * self.level,
+            bend=replace(bend, heights=factor * bend.heights, least=factor * bend.least),
+        )
 
 
 def split_frequencies(spectrum: Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -158,9 +204,25 @@ class _RelativeErrors:
     error: Array
     floor: float
 
-    def __call__(self, ends: Array) -> Array:
-        height = ends[0] + (ends[-1] - ends[0]) * self.place
+    def __call__(self, heights: Array) -> Array:
+        height = bernstein(self.place, len(heights) - 1) @ heights
         return np.asarray((self.measured - np.log(np.maximum(height, self.floor))) / self.error)
+
+    def fit(self, starts: Sequence[tuple[float, ...]]) -> Array:
+        """The heights with the least robust sum of squares, of those that starts lead to."""
+        scale = float(np.exp(np.median(self.measured)))
+        fits = [
+            least_squares(self, start, loss="soft_l1", f_scale=2.0, x_scale=scale)
+            for start in starts
+        ]
+        return np.asarray(min(fits, key=lambda fit: float(fit.cost)).x)
+
+
+def bernstein(place: Array, degree: int) -> Array:
+    """The polynomials that are positive wherever their coefficients are, (places, degree + 1)."""
+    return np.stack(
+        [comb(degree, k) * place**k * (1 - place) ** (degree - k) for k in range(degree + 1)], -1
+    )
 
 
 def fit_line(
@@ -195,11 +257,7 @@ def fit_line(
         starts: list[tuple[float, ...]] = [(middle,)]
         if sloping:
             starts = [(first, last), (middle, middle), (floor, 2 * middle)]
-        fits = [
-            least_squares(off, start, loss="soft_l1", f_scale=2.0, x_scale=middle)
-            for start in starts
-        ]
-        best = min(fits, key=lambda fit: float(fit.cost)).x
+        best = off.fit(starts)
         gain = float((best[-1] - best[0]) / (x[-1] - x[0])) if sloping else 0.0
         intercept = float(best[0] - gain * x[0])
         precision = 1 / (error * np.maximum(gain * x + intercept, floor)) ** 2
@@ -208,6 +266,20 @@ def fit_line(
         uncertain = 1 / np.sqrt(spread) if sloping and spread > 0 else np.inf
         line = Line(gain, intercept, float(uncertain), floor, levels, span)
     return line
+
+
+def fit_bend(
+    signal: Array, variance: Array, counts: NDArray[np.int64], freedom: int, least: float
+) -> Bend:
+    """The parabola through a curve, as it is seen, by the same errors as the line."""
+    span = float(signal[0]), float(signal[-1])
+    floor = max(least, FLOOR * float(variance.min()))
+    error = np.sqrt(2 / freedom * MEDIAN_AND_OVERLAP / counts)
+    place = (signal - span[0]) / max(span[1] - span[0], 1e-12)
+    off = _RelativeErrors(place, np.log(np.maximum(variance, least)), error, floor)
+    middle = max(float(np.median(variance)), least)
+    starts = [(middle, middle, middle), (middle / 2, 2 * middle, middle / 2)]
+    return Bend(span, off.fit(starts), floor)
 
 
 def effective_freedom(power: Array, freedom: int) -> int:
@@ -253,4 +325,5 @@ def measure_curve(blocks: Blocks, spectrum: Array, least: float, levels: Levels)
         if not white:
             freedom = effective_freedom((power / line(blocks.mean))[flat], int(measured.sum()))
     level = fit_line(signal, variance, counts, freedom, least, levels, slope=False).intercept
-    return Curve(signal, variance, counts, line, flat, level, ratio)
+    bend = fit_bend(signal, variance, counts, freedom, least)
+    return Curve(signal, variance, counts, line, flat, level, bend, ratio)

@@ -2,7 +2,8 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, poisson
+
+from evoem.images.distributions import normal_below, normal_density, poisson_probabilities
 
 Array = NDArray[np.float64]
 Levels = tuple[float | None, float | None]
@@ -16,6 +17,8 @@ STEPS_BESIDE = 3
 # Levels are numbers of photons if they are this far apart, more than those of eight bits, and if
 # their distance is the gain, nearly.
 COARSE, LIKE_A_PHOTON = 0.01, 0.2
+# Levels and multiples of their distance are the same up to this share of it.
+BESIDE_LEVEL = 0.02
 GRID = 300
 # Up to so many photons their noise is too skewed to be taken for normal.
 MOST_PHOTONS = 30.0
@@ -28,7 +31,20 @@ def rounding_step(values: Array) -> float:
         return 0.0
     gaps = np.diff(levels)
     step = float(gaps.min())
-    return step if np.allclose(gaps / step, np.round(gaps / step), atol=0.02) else 0.0
+    return step if np.allclose(gaps / step, np.round(gaps / step), atol=BESIDE_LEVEL) else 0.0
+
+
+def on_levels(values: Array, step: float) -> Array:
+    """Values between 0 and 1 that were rounded, exactly on their levels.
+
+    Scaling and moving a picture leaves them beside, by as much as its numbers are exact to, and
+    what had been equal would be sorted by that.
+    """
+    if step == 0:
+        return values
+    n_steps = round(1 / step)
+    exact = np.round(values * n_steps) / n_steps
+    return exact if np.abs(exact - values).max() < BESIDE_LEVEL * step else values
 
 
 def of_photons(step: float, gain: float) -> bool:
@@ -80,12 +96,12 @@ def _clipped_normal(
     mean, square = np.zeros_like(before), np.ones_like(before)
     if low is not None:
         a = (low - before) / deviation
-        mean += norm.pdf(a) + a * norm.cdf(a)
-        square += (a**2 - 1) * norm.cdf(a) + a * norm.pdf(a)
+        mean += normal_density(a) + a * normal_below(a)
+        square += (a**2 - 1) * normal_below(a) + a * normal_density(a)
     if high is not None:
         b = (high - before) / deviation
-        mean -= norm.pdf(b) - b * norm.sf(b)
-        square += (b**2 - 1) * norm.sf(b) - b * norm.pdf(b)
+        mean -= normal_density(b) - b * normal_below(-b)
+        square += (b**2 - 1) * normal_below(-b) - b * normal_density(b)
     return before + deviation * mean, variance * (square - mean**2)
 
 
@@ -94,7 +110,7 @@ def _clipped_photons(
 ) -> tuple[Array, Array]:
     photons = variance / gain**2
     counts = np.arange(int(photons[-1] + 8 * np.sqrt(photons[-1])) + 10)
-    share = poisson.pmf(counts, photons[:, None])
+    share = poisson_probabilities(counts, photons[:, None])
     low, high = (
         level if level is not None else unlimited
         for level, unlimited in zip(levels, (-np.inf, np.inf), strict=True)

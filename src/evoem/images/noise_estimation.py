@@ -6,12 +6,18 @@ What is decided, and by which rule:
   variance is measured at other frequencies of theirs (`noise_blocks`).
 - *Signal-dependent* is noise whose variance grows with the signal by more than `SIGNIFICANT`
   standard errors and, over the signals that flat blocks have, by more than `LEAST_GROWTH` of its
-  middle (of correlated noise, which is harder to tell from texture, `LEAST_GROWTH_CORRELATED`);
+  middle (of correlated noise, which is harder to tell from texture, `LEAST_GROWTH_CORRELATED`,
+  and only if it does not fall again where it is bright, as that of photographs does);
   otherwise the variance is one number. It takes half of the channels.
 - *Correlated* is noise whose nearest neighbours are correlated by more than `LEAST_CORRELATION` in
-  the flattest 16 × 16 blocks, unless even those are textured: then that cannot be told and a note
-  says so. Channels are correlated from `LEAST_BETWEEN_CHANNELS`.
+  the flattest 16 × 16 blocks and whose power still falls at the highest frequencies, by `FALLS`.
+  Where it does not, what is correlated is texture, and the noise white; where even those blocks are
+  full of texture it cannot be told, and a note says so. Channels are correlated from
+  `LEAST_BETWEEN_CHANNELS`.
 - *Clipped* are ends of the range where values pile up (`noise_clipping`).
+- *Compressed* are pictures with more cosine coefficients of zero in one grid of blocks than in any
+  other (`noise_compression`). If most of high frequencies are, or if what is left is nearly the
+  same in all channels (`MOST_BETWEEN_CHANNELS`), the noise is gone.
 - *Outliers* stand out from all but one of their neighbours (`noise_outliers`).
 """
 
@@ -31,27 +37,48 @@ from evoem.images.noise_blocks import (
     measure_curve,
     split_frequencies,
 )
-from evoem.images.noise_clipping import Levels, clipping_levels, of_photons, rounding_step
+from evoem.images.noise_clipping import (
+    Levels,
+    clipping_levels,
+    of_photons,
+    on_levels,
+    rounding_step,
+)
+from evoem.images.noise_compression import zeros
 from evoem.images.noise_correlation import (
     Flattest,
-    autocorrelations,
     block_spectrum,
+    covariances,
     kernel,
     measure_flattest,
+    mirrored,
+    unit_variance,
 )
 from evoem.images.noise_model import Noise
 from evoem.images.noise_outliers import filled, find_outliers
+from evoem.validation import Mask
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+
 
 SIGNIFICANT, LEAST_GROWTH, LEAST_GROWTH_CORRELATED = 4.0, 0.14, 0.3
 LEAST_CORRELATION, LEAST_BETWEEN_CHANNELS = 0.2, 0.15
+# Channels of a picture's details are correlated by nearly one, those of noise are not. Of noise in
+# pictures that JPEG compressed so much is believed at most.
+MOST_BETWEEN_CHANNELS = 0.9
+# The power of correlated noise falls even in the highest frequencies: in the lowest of the three
+# highest bands it is so many times that of the other two. Texture falls as well, but sinks below
+# the noise and levels out: between these it falls by less than this power of the fall before.
+FALLS, STILL_FALLING = 1.4, 0.8
+TEXTURE_EVERYWHERE = "texture everywhere: correlation could not be told"
+COMPRESSED = "compressed as JPEG: this is what is left of it"
 # Large blocks whose low frequencies have so many times the power, relative to high ones, that small
 # blocks have are textured, for noise is the same in both. Noise that is correlated further looks a
 # little like that, since the quietest small blocks are chosen: the second is per lag beyond three.
 TEXTURED, TEXTURED_PER_LAG = 1.28, 0.06
 LEAST_BLOCKS = 40
+# Square root of the number of pixels from which on blocks are cut further apart.
+LARGEST = 1000
 LEAST_VARIANCE = 1e-9  # of a picture between 0 and 1
 # Noise of less than this many times the variance of rounding cannot be told from it.
 ABOVE_ROUNDING = 1.5
@@ -90,9 +117,14 @@ class _Picture:
     known: Mask
     levels: tuple[Levels, ...] = ()
 
+    def step(self, step: int) -> int:
+        """Distance of blocks: of a large picture, so many times as large that no more are cut."""
+        return step * max(1, round(float(np.sqrt(self.known[..., 0].size)) / LARGEST))
+
     def blocks(self, side: int, step: int) -> list[Blocks]:
         """Blocks of each channel."""
         found = []
+        step = self.step(step)
         for channel in range(self.values.shape[2]):
             values = self.values[..., channel]
             low, high = self.levels[channel] if self.levels else (None, None)
@@ -118,10 +150,15 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
     values, observed = picture.values, picture.known
     outliers = np.zeros(values.shape, bool)
     step = rounding_step(values[observed])
+    values = on_levels(values, step)
+    picture = _Picture(values, observed)
     if step >= 1:
         return _untold("the picture has two values only"), outliers
     if min(values.shape[:2]) < noise_correlation.SIDE:
         return _untold("the picture is too small"), outliers
+    compression = zeros(values, step)
+    if compression.gone:
+        return _untold("it was compressed as JPEG, which left next to nothing of it"), outliers
     least = max(step**2 / 120, LEAST_VARIANCE)
     white = [np.ones((SIDE, SIDE))] * values.shape[2]
     reason = _why_not(picture)
@@ -135,32 +172,44 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
         return _untold("nearly all of the picture is clipped or of one value"), outliers
     curves = _curves(picture, white, least)
     flattest = _flattest(picture, curves)
+    measured = None
     if flattest is None:
-        correlations, between, note = None, None, "too few flat blocks to tell correlation"
-    elif flattest.smooth:
-        return _untold("what there is, is as smooth as the picture"), outliers
+        cross, between, note = None, None, "too few flat blocks to tell correlation"
     else:
-        correlations, between, note = _correlation(flattest, curves)
-    if correlations is not None:
-        spectra = [block_spectrum(correlation, SIDE) for correlation in correlations]
-        curves = _curves(picture, spectra, least)
+        covariance = covariances(flattest.powers)
+        if flattest.smooth or covariance is None:
+            return _untold("what there is, is as smooth as the picture"), outliers
+        measured = mirrored(_own(unit_variance(covariance)).mean(0))
+        cross, between, note = _correlation(covariance, flattest, curves)
+        if compression.compressed and between is not None and between.min() > MOST_BETWEEN_CHANNELS:
+            return _untold("it was compressed as JPEG, and what is left is detail"), outliers
+    if cross is not None:
+        curves = _whole_variances(picture, curves, _own(cross), least)
+        cross = unit_variance(cross)
     outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves))
     low, high = np.quantile(values[observed], (0.01, 0.99))
     hardly_any = (LEAST_OF_CONTRAST * (high - low)) ** 2
-    noise = _law(curves, step, least, correlations is not None, hardly_any)
+    noise = _law(curves, picture, step, least, cross is not None, hardly_any)
     if not noise.told:
         return noise, outliers
     lows, highs = zip(*picture.levels, strict=True)
     noise = replace(
         noise,
-        correlation=None if correlations is None else kernel(correlations.mean(0)),
+        correlation=None if cross is None else kernel(_own(cross).mean(0)),
         channel_correlation=between,
+        measured_correlation=measured,
+        cross_correlation=None if cross is None or len(cross) == 1 else kernel(cross),
         clipped=(
             min((low for low in lows if low is not None), default=None),
             max((high for high in highs if high is not None), default=None),
         ),
         outliers=float(outliers.sum() / observed.sum()),
-        notes=(*noise.notes, *((note,) if note else ())),
+        compressed=compression.compressed,
+        notes=(
+            *noise.notes,
+            *((note,) if note else ()),
+            *((COMPRESSED,) if compression.compressed else ()),
+        ),
     )
     return noise, outliers
 
@@ -170,7 +219,7 @@ def _why_not(picture: _Picture) -> str:
     sets = picture.blocks(SIDE, STEP)
     known = [
         np.lib.stride_tricks.sliding_window_view(picture.known[..., channel], (SIDE, SIDE))[
-            ::STEP, ::STEP
+            :: picture.step(STEP), :: picture.step(STEP)
         ].all((-1, -2))
         for channel in range(len(sets))
     ]
@@ -188,6 +237,29 @@ def _curves(picture: _Picture, spectra: list[Array], least: float) -> list[Curve
         measure_curve(blocks, spectrum, least, of_channel)
         for blocks, spectrum, of_channel in zip(
             picture.blocks(SIDE, STEP), spectra, levels, strict=True
+        )
+    ]
+
+
+def _whole_variances(
+    picture: _Picture, curves: list[Curve], own: Array, least: float
+) -> list[Curve]:
+    """Curves of correlated noise from those of its high frequencies alone.
+
+    Either the flattest blocks tell what these lack, or the variance is measured at the frequencies
+    where most of the noise is. The picture's own details add to one at high frequencies and to the
+    other at the rest, and nothing takes away from either, so the smaller is right.
+    """
+    factors = own[:, 0, 0]
+    spectra = [block_spectrum(one / one[0, 0], SIDE) for one in own]
+    return [
+        min(high.times(factor), most, key=lambda curve: float(curve.bend(blocks.mean).mean()))
+        for high, factor, most, blocks in zip(
+            curves,
+            factors,
+            _curves(picture, spectra, least),
+            picture.blocks(SIDE, STEP),
+            strict=True,
         )
     ]
 
@@ -223,23 +295,39 @@ def _flattest(picture: _Picture, curves: list[Curve]) -> Flattest | None:
     common = np.logical_and.reduce([blocks.usable for blocks in sets])
     if common.sum() < noise_correlation.FLATTEST:
         return None
-    variances = [curve.line(blocks.mean) for curve, blocks in zip(curves, sets, strict=True)]
+    variances = [curve.bend(blocks.mean) for curve, blocks in zip(curves, sets, strict=True)]
     return measure_flattest(sets, variances)
 
 
-def _correlation(flattest: Flattest, curves: list[Curve]) -> tuple[Array | None, Array | None, str]:
-    """Correlations at lags of each channel and between channels, None if independent; a note."""
-    correlations = autocorrelations(flattest.spectra)
-    typical = correlations.mean(0)
-    if max(abs(typical[1, 0]), abs(typical[0, 1])) < LEAST_CORRELATION:
+def _correlation(
+    cross: Array, flattest: Flattest, curves: list[Curve]
+) -> tuple[Array | None, Array | None, str]:
+    """Covariances of pairs of channels at lags, and correlations at lag zero; a note.
+
+    Either is None if values are independent. Covariances are relative to the variances so far.
+    """
+    typical = _own(unit_variance(cross)).mean(0)
+    middle, high, highest = flattest.high_powers
+    falls = middle > FALLS * (high + highest) / 2
+    if max(abs(typical[1, 0]), abs(typical[0, 1])) < LEAST_CORRELATION or not falls:
         return None, _unless_apart(flattest.between_high), ""
+    if 1 <= high / highest < (middle / high) ** STILL_FALLING:
+        return None, None, TEXTURE_EVERYWHERE
     small = block_spectrum(typical, SIDE)
     measured, choosing = split_frequencies(np.ones((SIDE, SIDE)))
     expected = small[choosing].mean() / small[measured].mean()
     seen = float(np.mean([curve.ratio for curve in curves]))
     if expected > seen * (TEXTURED + TEXTURED_PER_LAG * (len(typical) - 4)):
-        return None, None, "texture everywhere: correlation could not be told"
-    return correlations, _unless_apart(flattest.between), ""
+        return None, None, TEXTURE_EVERYWHERE
+    between = _unless_apart(unit_variance(cross)[..., 0, 0])
+    if between is None:
+        cross = cross * np.eye(len(cross))[..., None, None]
+    return cross, between, ""
+
+
+def _own(cross: Array) -> Array:
+    """Correlations of each channel with itself."""
+    return np.asarray(cross[range(len(cross)), range(len(cross))])
 
 
 def _unless_apart(between: Array) -> Array | None:
@@ -248,7 +336,12 @@ def _unless_apart(between: Array) -> Array | None:
 
 
 def _law(
-    curves: list[Curve], step: float, least: float, correlated: bool, hardly_any: float
+    curves: list[Curve],
+    picture: _Picture,
+    step: float,
+    least: float,
+    correlated: bool,
+    hardly_any: float,
 ) -> Noise:
     """Gain, pedestal and read variance of each channel, by the rule of this module."""
     least_growth = LEAST_GROWTH_CORRELATED if correlated else LEAST_GROWTH
@@ -257,11 +350,14 @@ def _law(
         line, low, high = curve.line, curve.signal[0], curve.signal[-1]
         middle = line.gain * (low + high) / 2 + line.intercept
         growth = line.gain * (high - low) / max(middle, least)
-        grows.append(growth > least_growth and line.gain > SIGNIFICANT * line.gain_error)
+        significant = line.gain > SIGNIFICANT * line.gain_error
+        # Clipping makes a curve fall as well, so that of independent noise need not rise.
+        straight = curve.bend.rises or not correlated
+        grows.append(growth > least_growth and significant and straight)
     # Channels are of one instrument: it takes half of them to call noise signal-dependent.
     signal_dependent = 2 * sum(grows) >= len(grows)
     gains, offsets, reads = [], [], []
-    for curve, growing in zip(curves, grows, strict=True):
+    for channel, (curve, growing) in enumerate(zip(curves, grows, strict=True)):
         line = curve.line
         if signal_dependent and growing:
             rounding = 0.0 if of_photons(step, line.gain) else step**2 / 12
@@ -271,7 +367,9 @@ def _law(
         else:
             gains.append(0.0)
             offsets.append(0.0)
-            reads.append(max(curve.level, 0.0))
+            known = picture.known[..., channel]
+            mean = curve.bend(picture.values[..., channel][known]).mean()
+            reads.append(float(mean) if correlated else max(curve.level, 0.0))
     bins = min(len(curve.signal) for curve in curves)
     thinned = [np.linspace(0, len(curve.signal) - 1, bins).round().astype(int) for curve in curves]
     signal = np.stack([curve.signal[at] for curve, at in zip(curves, thinned, strict=True)])

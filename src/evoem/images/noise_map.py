@@ -1,6 +1,7 @@
 """Noise whose variance is given for each value, as error planes of FITS and MRI have it."""
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ class VarianceMap:
     """
 
     correlated = False
+    floor = 1.0  # standard deviation below which the white noise is known not to lie
 
     def __init__(self, variance: Array, values: Array, observed: NDArray[np.bool_] | None) -> None:
         seen = np.ones(values.shape, np.bool_) if observed is None else observed
@@ -30,6 +32,13 @@ class VarianceMap:
         self._pilot = pilot(values, np.where(seen, typical / variance, 0.0))
         self._typical = (self._pilot - self._pilot.mean()) / self.typical_deviation
 
+    def rows(self, rows: slice) -> Self:
+        """The same for some rows of the image."""
+        other = copy(self)
+        other._deviation, other._pilot = self._deviation[rows].copy(), self._pilot[rows].copy()
+        other._typical = self._typical[rows].copy()
+        return other
+
     def forward(self, values: Array) -> Array:
         """The image with noise of unit variance."""
         return np.asarray(self._typical + (values - self._pilot) / self._deviation)
@@ -37,6 +46,14 @@ class VarianceMap:
     def backward(self, white: Array) -> Array:
         """The restored image in its own units."""
         return np.asarray(self._pilot + self._deviation * (white - self._typical))
+
+    def expected(self, values: Array) -> Array:
+        """The way back from `backward`."""
+        return self.forward(values)
+
+    def variances(self, restored: Array) -> Array:
+        """Of the noise of each value."""
+        return np.asarray(self._deviation**2)
 
     def deviations(self, std: Array, restored: Array) -> Array:
         """Standard deviations in the image's units, of those in units of the noise."""

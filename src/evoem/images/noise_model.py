@@ -17,9 +17,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evoem.runtime import input_files
+from evoem.runtime.atomic_files import write_whole
 from evoem.validation import real
 
 Array = NDArray[np.float64]
+LARGEST_FILE = 1 << 26  # bytes
 
 
 def _per_channel(name: str, value: Any, least: float) -> float | tuple[float, ...]:
@@ -44,46 +47,86 @@ def _array(name: str, value: Any, n_dims: int) -> Array:
     return array
 
 
-def _correlation(value: Any) -> Array:
+def _correlation(name: str, value: Any) -> Array:
     """An autocorrelation over lags, the middle of which is lag zero."""
-    kernel = _array("correlation", value, 2)
+    kernel = _array(name, value, 2)
     rows, columns = kernel.shape
     if rows % 2 == 0 or columns % 2 == 0:
-        raise ValueError(f"correlation must have odd numbers of lags; got {kernel.shape}.")
+        raise ValueError(f"{name} must have odd numbers of lags; got {kernel.shape}.")
     if not np.isclose(kernel[rows // 2, columns // 2], 1) or np.abs(kernel).max() > 1 + 1e-9:
         raise ValueError(
-            "correlation must be 1 at lag zero, its middle, and at most 1 in size elsewhere; "
+            f"{name} must be 1 at lag zero, its middle, and at most 1 in size elsewhere; "
             f"got {kernel[rows // 2, columns // 2]:g} and {np.abs(kernel).max():g}."
         )
     if not np.allclose(kernel, kernel[::-1, ::-1]):
-        raise ValueError("correlation must be the same at opposite lags; got another one.")
+        raise ValueError(f"{name} must be the same at opposite lags; got another one.")
     return kernel
 
 
-def _channel_correlation(value: Any) -> Array:
-    matrix = _array("channel_correlation", value, 2)
+def _channel_correlation(name: str, value: Any) -> Array:
+    matrix = _array(name, value, 2)
     if matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T):
-        raise ValueError(
-            f"channel_correlation must be a symmetric matrix; got the shape {matrix.shape}."
-        )
+        raise ValueError(f"{name} must be a symmetric matrix; got the shape {matrix.shape}.")
     if not np.allclose(np.diag(matrix), 1) or np.linalg.eigvalsh(matrix)[0] < -1e-9:
         raise ValueError(
-            "channel_correlation must be positive semi-definite with ones on its diagonal; "
+            f"{name} must be positive semi-definite with ones on its diagonal; "
             f"got the diagonal {np.diag(matrix)}."
         )
     return matrix
 
 
+def _cross_correlation(value: Any) -> Array:
+    """Correlations of pairs of channels over lags, the middle of which is lag zero."""
+    cross = _array("cross_correlation", value, 4)
+    channels, others, rows, columns = cross.shape
+    if channels != others or rows % 2 == 0 or columns % 2 == 0:
+        raise ValueError(
+            "cross_correlation must be of pairs of channels and odd numbers of lags; "
+            f"got the shape {cross.shape}."
+        )
+    _channel_correlation("cross_correlation at lag zero", cross[:, :, rows // 2, columns // 2])
+    if np.abs(cross).max() > 1 + 1e-9:
+        raise ValueError(
+            f"cross_correlation must be at most 1 in size; got {np.abs(cross).max():g}."
+        )
+    if not np.allclose(cross, cross.transpose(1, 0, 2, 3)[..., ::-1, ::-1]):
+        raise ValueError(
+            "cross_correlation must be the same at opposite lags of swapped channels; got another."
+        )
+    return cross
+
+
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The noise of a picture; `gain`, `offset` and `read_variance` are for all or for each channel.
+    """The noise of a picture: variance = gain · (signal - offset) + read variance.
 
-    `correlation` is the autocorrelation over lags of rows and columns (odd-sized, its middle lag
-    zero), `channel_correlation` that between channels; None stands for independent. `clipped` are
-    the lowest and the highest level where values pile up, None where none does. `outliers` is the
-    share of values that are no measurements: hot, dead, salt and pepper, cosmic rays.
-    `curve_signal` and `curve_variance` are the variances measured at signals, (channels, points).
-    `notes` say what could not be told; `told` is False if that is the noise as a whole.
+    Parameters
+    ----------
+    gain, offset, read_variance : float or tuple of float, default=0.0
+        Of all channels, or of each.
+    correlation : ndarray of shape (rows, columns), optional
+        The autocorrelation over lags; both sizes are odd, and the middle one is lag zero. None:
+        neighbours are independent.
+    channel_correlation : ndarray of shape (channels, channels), optional
+        None: channels are independent.
+    cross_correlation : ndarray of shape (channels, channels, rows, columns), optional
+        That of channel a with channel b at a lag, where channels differ; the other two are its
+        summary.
+    clipped : pair of float or None, default=(None, None)
+        The lowest and the highest level where values pile up.
+    outliers : float, default=0.0
+        Share of values that are no measurements: hot, dead, salt and pepper, cosmic rays.
+    compressed : bool, default=False
+        Whether the picture went through JPEG, which leaves less noise where it is flat than beside
+        detail.
+    curve_signal, curve_variance : ndarray of shape (channels, points), optional
+        The variances measured, and at which signals.
+    measured_correlation : ndarray of shape (rows, columns), optional
+        The autocorrelation measured, be it that of noise or of texture.
+    notes : tuple of str, default=()
+        What could not be estimated.
+    told : bool, default=True
+        False if the noise could not be estimated at all.
 
     Examples
     --------
@@ -97,10 +140,13 @@ class Noise:
     read_variance: float | tuple[float, ...] = 0.0
     correlation: Array | None = None
     channel_correlation: Array | None = None
+    cross_correlation: Array | None = None
     clipped: tuple[float | None, float | None] = (None, None)
     outliers: float = 0.0
+    compressed: bool = False
     curve_signal: Array | None = None
     curve_variance: Array | None = None
+    measured_correlation: Array | None = None
     notes: tuple[str, ...] = ()
     told: bool = True
 
@@ -110,19 +156,26 @@ class Noise:
         keep(self, "offset", _per_channel("offset", self.offset, -np.inf))
         keep(self, "read_variance", _per_channel("read_variance", self.read_variance, 0))
         if self.correlation is not None:
-            keep(self, "correlation", _correlation(self.correlation))
+            keep(self, "correlation", _correlation("correlation", self.correlation))
+        if self.measured_correlation is not None:
+            measured = _correlation("measured_correlation", self.measured_correlation)
+            keep(self, "measured_correlation", measured)
         if self.channel_correlation is not None:
-            keep(self, "channel_correlation", _channel_correlation(self.channel_correlation))
+            between = _channel_correlation("channel_correlation", self.channel_correlation)
+            keep(self, "channel_correlation", between)
+        if self.cross_correlation is not None:
+            keep(self, "cross_correlation", _cross_correlation(self.cross_correlation))
         channels = {len(law) for law in self._law if isinstance(law, tuple)}
-        if self.channel_correlation is not None:
-            channels.add(len(self.channel_correlation))
+        matrices = self.channel_correlation, self.cross_correlation
+        channels |= {len(matrix) for matrix in matrices if matrix is not None}
         if len(channels) > 1:
             raise ValueError(f"noise must be of one number of channels; got {sorted(channels)}.")
         self._check_levels()
         keep(self, "outliers", real("outliers", self.outliers, 0, 1))
         self._check_curve()
-        if not isinstance(self.told, bool):
-            raise ValueError(f"told must be True or False; got {self.told!r}.")
+        for name in ("compressed", "told"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False; got {getattr(self, name)!r}.")
         if isinstance(self.notes, str) or not all(isinstance(note, str) for note in self.notes):
             raise ValueError(f"notes must be sentences; got {self.notes!r}.")
         keep(self, "notes", tuple(self.notes))
@@ -160,7 +213,23 @@ class Noise:
         return hash(self.to_json())
 
     def variance(self, mean: ArrayLike) -> Array:
-        """Variances of values with these expectations; channels are the last axis."""
+        """Variances of values with these expectations.
+
+        Parameters
+        ----------
+        mean : array-like
+            Channels are the last axis, if the noise differs between them.
+
+        Returns
+        -------
+        variance : ndarray of the same shape
+
+        Examples
+        --------
+        >>> from evoem import Noise
+        >>> Noise(gain=2.0, offset=3.0, read_variance=1.0).variance([3.0, 8.0]).tolist()
+        [1.0, 11.0]
+        """
         gain, offset, read_variance = map(np.asarray, self._law)
         signal = np.maximum(np.asarray(mean, np.float64) - offset, 0)
         return np.asarray(gain * signal + read_variance, np.float64)
@@ -168,13 +237,25 @@ class Noise:
     @property
     def kind(self) -> str:
         """ "gaussian" or "poisson-gaussian", after "correlated " if values are not independent."""
-        correlated = self.correlation is not None or self.channel_correlation is not None
+        kinds = self.correlation, self.channel_correlation, self.cross_correlation
+        correlated = any(correlation is not None for correlation in kinds)
         signal_dependent = np.max(self.gain) > 0
         name = "poisson-gaussian" if signal_dependent else "gaussian"
         return f"correlated {name}" if correlated else name
 
     def describe(self) -> str:
-        """What was found, in one line."""
+        """What was found.
+
+        Returns
+        -------
+        line : str
+
+        Examples
+        --------
+        >>> from evoem import Noise
+        >>> Noise(read_variance=4.0, outliers=0.01).describe().split("; ")[1:]
+        ['neighbours independent', 'outliers 1 %']
+        """
         if not self.told:
             return "; ".join(("the noise could not be told", *self.notes))
         if np.max(self.gain) > 0:
@@ -214,11 +295,44 @@ class Noise:
         return parts
 
     def with_correlation(self, space: Array | None, channels: Array | None) -> Self:
-        """The same noise with another correlation of neighbours and of channels."""
-        return replace(self, correlation=space, channel_correlation=channels)
+        """The same noise with another correlation of neighbours and of channels, alike in all.
+
+        Parameters
+        ----------
+        space : ndarray of shape (rows, columns), or None
+        channels : ndarray of shape (channels, channels), or None
+
+        Returns
+        -------
+        noise : Noise
+
+        Examples
+        --------
+        >>> from evoem import Noise
+        >>> Noise(gain=0.1).with_correlation([[0.3, 1.0, 0.3]], None).kind
+        'correlated poisson-gaussian'
+        """
+        return replace(
+            self, correlation=space, channel_correlation=channels, cross_correlation=None
+        )
 
     def scaled(self, offset: float, scale: float) -> Self:
-        """The noise of (image − offset) / scale."""
+        """The noise of (image − offset) / scale.
+
+        Parameters
+        ----------
+        offset, scale : float
+
+        Returns
+        -------
+        noise : Noise
+
+        Examples
+        --------
+        >>> from evoem import Noise
+        >>> Noise(gain=2.0, read_variance=8.0).scaled(0.0, 4.0).describe().split("; ")[0]
+        'signal-dependent noise: gain 0.5, read variance 0.5'
+        """
         offset = real("offset", offset, -np.inf)
         if real("scale", scale, 0) == 0:
             raise ValueError(f"scale must be positive; got {scale!r}.")
@@ -247,7 +361,19 @@ class Noise:
         return tuple(moved.tolist()) if moved.ndim else float(moved)
 
     def to_json(self) -> str:
-        """A JSON object from which `from_json` makes the same noise, to the last bit."""
+        """A JSON object from which `from_json` makes the same noise, to the last bit.
+
+        Returns
+        -------
+        text : str
+
+        Examples
+        --------
+        >>> from evoem import Noise
+        >>> noise = Noise(gain=0.1)
+        >>> Noise.from_json(noise.to_json()) == noise
+        True
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps(
             {
@@ -259,7 +385,22 @@ class Noise:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The noise that `to_json` wrote."""
+        """The noise that `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        noise : Noise
+
+        Examples
+        --------
+        >>> from evoem import Noise
+        >>> Noise.from_json('{"gain": 0.5}').gain
+        0.5
+        """
         try:
             values = json.loads(text)
         except (TypeError, ValueError):
@@ -275,13 +416,48 @@ class Noise:
         return cls(**values)
 
     def save(self, path: str | Path) -> None:
-        """Write the noise as JSON."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        """Write the noise as JSON, over what is there.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evoem import Noise
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Noise(gain=0.1).save(Path(folder) / "camera.json")
+        ...     Noise.load(Path(folder) / "camera.json").gain
+        0.1
+        """
+        text = (self.to_json() + "\n").encode()
+        write_whole(Path(path), lambda file: file.write(text), force=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Returns
+        -------
+        noise : Noise
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evoem import Noise
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Noise(outliers=0.01).save(Path(folder) / "camera.json")
+        ...     Noise.load(Path(folder) / "camera.json").outliers
+        0.01
+        """
+        return cls.from_json(input_files.text(Path(path), LARGEST_FILE))
 
 
 def _numbers(value: ArrayLike) -> str:

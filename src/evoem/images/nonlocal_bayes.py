@@ -11,28 +11,42 @@ With K similar patches x_k, of mean m, and Z = (x_k - m) / √K, row by row,
     x = m + Zᵀ z + e,    z ~ N(0, 1),    e ~ N(0, ε 1),    y = x + noise of variance σ²,
 
 so that z has the posterior N(A⁻¹ Z (y - m), (σ² + ε) A⁻¹) with A = Z Zᵀ + (σ² + ε) 1, over what was
-observed. If fewer values than K were, Zᵀ A⁻¹ Z (y - m) = Zᵀ Z B⁻¹ (y - m) is had for less, where
+observed. With fewer observed values than K, Zᵀ A⁻¹ Z (y - m) = Zᵀ Z B⁻¹ (y - m) costs less, where
 B = Zᵀ Z + (σ² + ε) 1 over these.
+
+Noise of photons has a variance of its own in each value. It is told from the restored image, pass
+by pass, and similar patches have about the same: so each of their values is divided by the
+deviation of the noise there, their mean one, and all of the above holds. What is averaged then are
+values, not their square roots, which makes a difference where photons are few.
 """
 
 import math
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from evoem.images import patches
+from evoem.images import bands, patches
+from evoem.images.bands import Band
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.merging import UNSEEN, Merged, weighting
+from evoem.images.noise_map import VarianceMap
+from evoem.images.noise_transform import NoiseTransform
 from evoem.images.patches import Grid
-from evoem.runtime.compile import inlined, kernel
-from evoem.runtime.threads import in_threads, split
+from evoem.models.subspace.small_systems import System, cholesky, solve_back
+from evoem.runtime import interrupts
+from evoem.runtime.compile import kernel
+from evoem.runtime.threads import in_threads
 
 # Widths of the patches of each pass in turn, of a grey image: first much is seen of each, which
 # averages most, then details are, and then both.
 WIDTHS = (12, 6, 8)
+# The same where each value has noise of its own: there the merged image is rough, and a narrow pass
+# first finds more that is similar.
+WIDTHS_OF_OWN_VARIANCES = (4, 12, 6)
 # Patches that share a Gaussian: more where something is missing, of which each says less. And how
 # far from the first of them they may lie, in pixels.
 N_SIMILAR = 24
@@ -42,7 +56,7 @@ SEARCH_RADIUS = 24
 # noise: it grows with the contrast, and restored patches have lost more of it in more noise.
 RESIDUAL = 0.007
 # Share of the given image in the guide of the first pass. It keeps what merging lost. Later on it
-# would but add noise.
+# would only add noise.
 GIVEN_SHARE = 0.2
 # Rows of the grid that a thread works on before its sums are added up.
 ROWS_AT_ONCE = 4
@@ -56,6 +70,8 @@ class Images(NamedTuple):
     restored: NDArray[np.float32]
     guide: NDArray[np.float32]  # by this one patches are similar
     known: NDArray[np.bool_]  # of what was restored
+    # Variance of each value's noise, in units of σ²; empty if all have the same.
+    variances: NDArray[np.float32] = np.empty((0, 0, 0), np.float32)
 
 
 class PatchShape(NamedTuple):
@@ -92,6 +108,7 @@ class Scratch(NamedTuple):
     y: NDArray[np.float64]  # (D,), as all that follow
     seen: NDArray[np.float64]
     centre: NDArray[np.float64]
+    unit: NDArray[np.float64]
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
     variance_incomplete: NDArray[np.float64]
@@ -100,28 +117,41 @@ class Scratch(NamedTuple):
 def scratch(n_similar: int, n_pixels: int) -> Scratch:
     """Arrays for groups of patches."""
     group, pixels = (n_similar, n_pixels), n_pixels
-    shapes = (group, group, group, (pixels, pixels), *[pixels] * 6)
+    shapes = (group, group, group, (pixels, pixels), *[pixels] * 7)
     return Scratch._make(np.empty(shape) for shape in shapes)
 
 
 def possible(grid: Grid) -> bool:
-    """Whether restored patches overlap by half: one that lies alone would but confirm itself."""
+    """Whether restored patches overlap by half: one that lies alone would only confirm itself."""
     return 2 * grid.widest_step <= min(grid.patch)
 
 
-def pass_grids(shape: tuple[int, int, int], n_passes: int) -> list[Grid]:
-    """Patches whose similar ones are looked for, in the last so many passes over an image.
+def widths_for(canonical: Canonical) -> tuple[int, ...]:
+    """Widths of the patches of each pass over an image."""
+    return WIDTHS if own_variances(canonical) is None else WIDTHS_OF_OWN_VARIANCES
+
+
+def own_variances(canonical: Canonical) -> NoiseTransform | VarianceMap | None:
+    """What knows the variances of independent noise, if each value has one of its own."""
+    transform = canonical.transform
+    return None if transform is None or transform.correlated else transform
+
+
+def pass_grids(
+    shape: tuple[int, int, int], n_passes: int, widths: tuple[int, ...] = WIDTHS
+) -> list[Grid]:
+    """The grids of reference patches, for the last `n_passes` passes over an image.
 
     Patches of colour are smaller, for about as many values. They overlap by half: each stands for
     many that are similar.
     """
-    last = WIDTHS[len(WIDTHS) - n_passes :]
-    widths = [max(round(width / math.sqrt(shape[2])), 1) for width in last]
-    return [patches.regular_grid(shape, width, max(width // 2, 1)) for width in widths]
+    last = widths[len(widths) - n_passes :]
+    own = [max(round(width / math.sqrt(shape[2])), 1) for width in last]
+    return [patches.regular_grid(shape, width, max(width // 2, 1)) for width in own]
 
 
 def offsets_within(radius: int) -> NDArray[np.int64]:
-    """From a patch to those around it, the shortest first: fewer are then found in vain."""
+    """From a patch to those around it, the nearest first: they are mostly the most similar."""
     steps = np.arange(-radius, radius + 1)
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     return offsets[np.argsort((offsets**2).sum(1), kind="stable")]
@@ -192,13 +222,31 @@ def centre_patches(group, mean):
 
 
 @kernel
+def divide_by_deviations(images, shape, found, Z, unit):
+    """Z in units of the noise's deviation at each value of similar patches, which `unit` gets."""
+    height, width, channels, n_lefts = shape
+    span = width * channels
+    K, D = Z.shape
+    unit[:] = 0.0
+    for k in range(K):
+        row, begin = found[k] // n_lefts, found[k] % n_lefts * channels
+        for u in range(height):
+            for v in range(span):
+                unit[u * span + v] += images.variances[row + u, begin + v]
+    for d in range(D):
+        unit[d] = np.sqrt(unit[d] / K)
+    for k in range(K):
+        for d in range(D):
+            Z[k, d] /= unit[d]
+
+
+@kernel
 def cholesky_whiten(Z, seen, noise, U, variance):
     """U = L⁻¹ Z, where A = L Lᵀ over what was seen, and the variance of a patch seen so."""
     K, D = Z.shape
     total = noise.variance + noise.residual
     left = noise.variance / total
-    L = np.empty((K, K))
-    variance[:] = 0.0
+    local, eta, inverse = np.empty((K, K)), np.zeros(K), np.empty(K)
     for k in range(K):
         for d in range(D):
             U[k, d] = Z[k, d] * seen[d]
@@ -206,20 +254,18 @@ def cholesky_whiten(Z, seen, noise, U, variance):
             product = 0.0
             for d in range(D):
                 product += U[k, d] * Z[j, d]
-            L[k, j] = product
-        L[k, k] += total
+            local[k, j] = product / total
+    cholesky(K, 0, System(local, local, eta, inverse, eta))  # of A / total
+    scale = 1.0 / np.sqrt(total)
+    variance[:] = 0.0
+    for k in range(K):
         for d in range(D):
-            U[k, d] = Z[k, d]
+            U[k, d] = Z[k, d] * scale
         for j in range(k):
-            for i in range(j):
-                L[k, j] -= L[k, i] * L[j, i]
-            L[k, j] /= L[j, j]
-            L[k, k] -= L[k, j] * L[k, j]
             for d in range(D):
-                U[k, d] -= L[k, j] * U[j, d]
-        L[k, k] = np.sqrt(L[k, k])
+                U[k, d] -= local[k, j] * U[j, d]
         for d in range(D):
-            U[k, d] /= L[k, k]
+            U[k, d] *= inverse[k]
             variance[d] += U[k, d] * U[k, d]
     for d in range(D):
         if seen[d]:
@@ -229,44 +275,22 @@ def cholesky_whiten(Z, seen, noise, U, variance):
 
 
 @kernel
-def posterior_mean(y, seen, centre, U, noise, mean):
-    """Mean of a patch given what was observed of it, and the mean and U of those similar to it."""
+def posterior_mean(y, seen, U, noise, mean):
+    """Mean of a patch given what was observed of it, and U of those similar to it.
+
+    Of both their mean was taken off.
+    """
     K, D = U.shape
-    rest = np.empty(D)
-    for d in range(D):
-        rest[d] = (y[d] - centre[d]) * seen[d]
-        mean[d] = centre[d]
+    mean[:] = 0.0
     for k in range(K):
         amount = 0.0
         for d in range(D):
-            amount += U[k, d] * rest[d]
+            amount += U[k, d] * y[d] * seen[d]
         for d in range(D):
             mean[d] += U[k, d] * amount
     kept = noise.residual / (noise.variance + noise.residual)
     for d in range(D):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
-
-
-@inlined
-def cholesky_solve(A, n, x):
-    """A⁻¹ x over x, of which there are n; of A the lower triangle is used, and overwritten."""
-    for i in range(n):
-        pivot, own = A[i, i], x[i]
-        for j in range(i):
-            product = 0.0
-            for p in range(j):
-                product += A[i, p] * A[j, p]
-            value = (A[i, j] - product) * A[j, j]
-            A[i, j] = value
-            pivot -= value * value
-            own -= value * x[j]
-        A[i, i] = 1.0 / np.sqrt(pivot)  # of the factor's diagonal one over it
-        x[i] = own * A[i, i]
-    for i in range(n - 1, -1, -1):
-        own = x[i] * A[i, i]
-        x[i] = own
-        for j in range(i):
-            x[j] -= A[i, j] * own
 
 
 @kernel
@@ -281,7 +305,7 @@ def covariance_of(Z, covariance):
 
 
 @kernel
-def posterior_mean_of_incomplete(y, seen, centre, Z, covariance, noise, mean):
+def posterior_mean_of_incomplete(y, seen, Z, covariance, noise, mean):
     """The same mean where something is missing, for which a factor serves no other patch.
 
     `covariance` is Zᵀ Z, needed if fewer values were seen than there are similar patches.
@@ -290,38 +314,40 @@ def posterior_mean_of_incomplete(y, seen, centre, Z, covariance, noise, mean):
     total = noise.variance + noise.residual
     numbers, rest = np.empty(D, np.int64), np.empty(D)
     n_seen = 0
+    mean[:] = 0.0
     for d in range(D):
-        mean[d] = centre[d]
         if seen[d]:
             numbers[n_seen] = d
-            rest[n_seen] = y[d] - centre[d]
+            rest[n_seen] = y[d]
             n_seen += 1
-    A = np.empty((K, K))
+    local, eta, inverse = np.empty((K, K)), np.zeros(K), np.empty(K)
+    system = System(local, local, eta, inverse, eta)
     if n_seen < K:
         for i in range(n_seen):
             for j in range(i + 1):
-                A[i, j] = covariance[numbers[i], numbers[j]]
-            A[i, i] += total
-        cholesky_solve(A, n_seen, rest)
+                local[i, j] = covariance[numbers[i], numbers[j]] / total
+            eta[i] = rest[i] / total
+        cholesky(n_seen, 0, system)
+        solve_back(n_seen, 0, system)
         for i in range(n_seen):
             for d in range(D):
-                mean[d] += covariance[numbers[i], d] * rest[i]
+                mean[d] += covariance[numbers[i], d] * eta[i]
     else:
-        part, amounts = np.empty((K, n_seen)), np.zeros(K)
+        part = np.empty((K, n_seen))
         for k in range(K):
             for i in range(n_seen):
                 part[k, i] = Z[k, numbers[i]]
-                amounts[k] += part[k, i] * rest[i]
+                eta[k] += part[k, i] * rest[i] / total
             for j in range(k + 1):
                 product = 0.0
                 for i in range(n_seen):
                     product += part[k, i] * part[j, i]
-                A[k, j] = product
-            A[k, k] += total
-        cholesky_solve(A, K, amounts)
+                local[k, j] = product / total
+        cholesky(K, 0, system)
+        solve_back(K, 0, system)
         for k in range(K):
             for d in range(D):
-                mean[d] += Z[k, d] * amounts[k]
+                mean[d] += Z[k, d] * eta[k]
     kept = noise.residual / total
     for d in range(D):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
@@ -345,23 +371,28 @@ def estimate_group(images, shape, found, noise, weighting, scratch, sums):
     span = width * channels
     K, D = len(found), height * span
     Z, y, seen = scratch.Z[:K], scratch.y, scratch.seen
-    centre, mean = scratch.centre, scratch.mean
+    centre, unit, mean = scratch.centre, scratch.unit, scratch.mean
     for k in range(K):
         row, column = found[k] // n_lefts, found[k] % n_lefts
         _gather(images.restored, row, column * channels, height, span, Z[k])
     centre_patches(Z, centre)
+    unit[:] = 1.0
+    if images.variances.size:
+        divide_by_deviations(images, shape, found, Z, unit)
     factor_is_known, covariance_is_known = False, False
     for k in range(K):
         row, begin = found[k] // n_lefts, found[k] % n_lefts * channels
         _gather(images.given, row, begin, height, span, y)
         _gather(images.observed, row, begin, height, span, seen)
+        for d in range(D):
+            y[d] = (y[d] - centre[d]) / unit[d]
         n_seen = seen.sum()
         U, variance = scratch.U_incomplete[:K], scratch.variance_incomplete
         if n_seen < D and not weighting.by_variance:
             if n_seen < K and not covariance_is_known:
                 covariance_of(Z, scratch.covariance)
                 covariance_is_known = True
-            posterior_mean_of_incomplete(y, seen, centre, Z, scratch.covariance, noise, mean)
+            posterior_mean_of_incomplete(y, seen, Z, scratch.covariance, noise, mean)
         else:
             # Of complete patches once.
             if n_seen == D:
@@ -369,15 +400,16 @@ def estimate_group(images, shape, found, noise, weighting, scratch, sums):
             if n_seen < D or not factor_is_known:
                 cholesky_whiten(Z, seen, noise, U, variance)
                 factor_is_known = factor_is_known or n_seen == D
-            posterior_mean(y, seen, centre, U, noise, mean)
+            posterior_mean(y, seen, U, noise, mean)
         trust = 1.0 if n_seen > 0 else UNSEEN
         for u in range(height):
             for v in range(span):
                 d = u * span + v
                 share = trust * weighting.window[d]
                 if weighting.by_variance:
-                    share /= variance[d] + weighting.floor
-                sums.total[row - sums.first_row + u, begin + v] += share * mean[d]
+                    share /= (variance[d] + weighting.floor) * unit[d] ** 2
+                value = centre[d] + unit[d] * mean[d]
+                sums.total[row - sums.first_row + u, begin + v] += share * value
                 sums.weight[row - sums.first_row + u, begin + v] += share
 
 
@@ -395,26 +427,49 @@ def _estimate_rows(images, usable, tops, lefts, shape, offsets, noise, weighting
 
 
 def one_pass(
-    images: Images, grid: Grid, merge: str, noise_variance: float, n_jobs: int
+    images: Images,
+    grid: Grid,
+    merge: str,
+    noise_variance: float,
+    n_jobs: int,
+    band: Band | None = None,
+    advance: Callable[[int], None] = lambda n_parts: None,
 ) -> NDArray[np.float64]:
     """The image by the groups of these patches, merged; NaN where there are none.
 
-    Only patches of which all is known are similar to others.
+    Each process has the rows of its band, of the images and of the result. Only patches of which
+    all is known are similar to others.
     """
+    band = bands.whole(grid.shape[0]) if band is None else band
+    patch_rows = bands.patch_rows(grid, band, ROWS_AT_ONCE)
     height, width = grid.patch
-    rows, columns, channels = grid.shape
-    contrast = float(images.restored.std(where=images.known))
+    columns, channels = grid.shape[1:]
+    in_noise_units = images.guide if images.variances.size else images.restored
+    contrast = band.deviation(in_noise_units, images.known)
     noise = Noise(noise_variance, RESIDUAL * contrast * noise_variance**0.5)
-    usable = np.asarray(sliding_window_view(images.known.all(2), grid.patch).all((2, 3)))
-    flat = Images._make(np.ascontiguousarray(image).reshape(rows, -1) for image in images)
+    incomplete, varied = band.any(not images.observed.all(), images.variances.size > 0)
+    near = patch_rows.pixels(SEARCH_RADIUS, SEARCH_RADIUS)
+    mine = near[band.comm.rank]
+    around = Images._make(
+        image if name == "variances" and not varied else band.fetch(image, near)
+        for name, image in images._asdict().items()
+    )
+    n_lefts = columns - width + 1
+    usable = np.zeros((max(mine.stop - mine.start - height + 1, 0), n_lefts), np.bool_)
+    if len(usable):
+        usable[:] = sliding_window_view(around.known.all(2), grid.patch).all((2, 3))
+    flat = Images._make(
+        np.ascontiguousarray(image).reshape(len(image), image.shape[1] * channels)
+        for image in around
+    )
     offsets, weights = offsets_within(SEARCH_RADIUS), weighting(grid, merge, noise_variance)
-    n_similar = N_SIMILAR if images.observed.all() else N_SIMILAR_INCOMPLETE
-    shape = PatchShape(height, width, channels, usable.shape[1])
+    n_similar = N_SIMILAR_INCOMPLETE if incomplete else N_SIMILAR
+    shape = PatchShape(height, width, channels, n_lefts)
 
     def estimate(part: slice) -> Sums:
-        tops = grid.tops[part]
+        tops = grid.tops[part] - mine.start
         first = max(0, int(tops[0]) - SEARCH_RADIUS)
-        last = min(rows, int(tops[-1]) + SEARCH_RADIUS + height)
+        last = min(mine.stop - mine.start, int(tops[-1]) + SEARCH_RADIUS + height)
         total, weight = np.zeros((2, last - first, columns * channels))
         sums = Sums(total, weight, first)
         own = scratch(n_similar, grid.n_pixels)
@@ -423,15 +478,33 @@ def one_pass(
         )  # fmt: skip
         return sums
 
-    canvas = patches.Canvas(grid)
+    canvas = patches.Canvas(grid, mine)
 
     def add(sums: Sums) -> None:
-        inside = slice(sums.first_row, sums.first_row + len(sums.total))
-        canvas.total[inside] += sums.total.reshape(-1, columns, channels)
-        canvas.weight[inside] += sums.weight.reshape(-1, columns, channels)
+        canvas.totals.add_rows(mine.start + sums.first_row, sums.total)
+        canvas.weights.add_rows(mine.start + sums.first_row, sums.weight)
+        advance(1)
 
-    in_threads(estimate, split(len(grid.tops), ROWS_AT_ONCE), n_jobs, add)
+    in_threads(estimate, list(patch_rows.groups()), n_jobs, add)
+    patch_rows.add([canvas.totals, canvas.weights])
     return canvas.mean()
+
+
+class Notes(Protocol):
+    """Where passes that are done are noted, see `journal`: an import of it would compile anew."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether notes are."""
+
+    def recall(self, name: str) -> Any:
+        """What was noted, or None."""
+
+    def note(self, name: str, value: Any) -> None:
+        """Note what is done."""
+
+    def keep(self) -> None:
+        """Keep it in a file if it is time to."""
 
 
 def refine(
@@ -443,42 +516,95 @@ def refine(
     keep_observed: bool,
     n_passes: int,
     n_jobs: int,
+    journal: Notes | None = None,
+    begin: Callable[[str, int], Callable[[int], None]] = lambda name, total: lambda n_parts: None,
 ) -> Merged:
-    """A merged image after so many passes.
+    """A merged image after `n_passes` passes, those that the journal knows being done already.
 
     With `keep_observed`, what was observed is taken to be without noise. Standard deviations stay
     as they are: similar patches are so by their errors too, and would be far too sure.
     """
-    given, observed = canonical.values, _observed(canonical)
+    given, observed, transform = canonical.values, _observed(canonical), own_variances(canonical)
+    band = canonical.band
     known = merged.near & np.isfinite(merged.mean)  # all that was observed is
-    mean, share = np.where(known, merged.mean, 0.0), GIVEN_SHARE
-    for grid in pass_grids(given.shape, n_passes):
+    known_passes = None if journal is None else journal.recall("passes")
+    n_done, mean = 0, np.where(known, merged.mean, 0.0)
+    if known_passes is not None:
+        n_done, mean = known_passes[0], known_passes[1][band.rows]
+    grids = pass_grids(canonical.shape, n_passes, widths_for(canonical))
+    advance = begin("nonlocal step", sum(-(-len(grid.tops) // ROWS_AT_ONCE) for grid in grids))
+    for number, grid in enumerate(grids):
+        if number < n_done:
+            advance(-(-len(grid.tops) // ROWS_AT_ONCE))
+            continue
         restored = np.where(observed & keep_observed, given, mean)
+        share = GIVEN_SHARE if number == 0 else 0.0
         guide = restored + np.where(observed, share * (given - restored), 0.0)
         images = Images(
             given, observed, restored.astype(np.float32), guide.astype(np.float32), known
         )
-        found = one_pass(images, grid, merge, noise_variance, n_jobs)
-        mean, share = np.where(np.isnan(found), mean, found), 0.0
+        interrupts.agree(band.comm)
+        if transform is None:
+            found = one_pass(images, grid, merge, noise_variance, n_jobs, band, advance)
+        else:
+            own = canonical.pixels(mean)
+            # Single precision is for what lies around it.
+            middle = band.mean(own)
+            images = in_own_units(images, canonical.own_values, own, middle, transform)
+            variance = noise_variance * canonical.scale**2
+            found = one_pass(images, grid, merge, variance, n_jobs, band, advance) + middle
+            found = (transform.expected(found) - canonical.offset) / canonical.scale
+        mean = np.where(np.isnan(found), mean, found)
+        if journal is not None and journal.is_kept:
+            journal.note("passes", (number + 1, band.at_first(mean)))
+            journal.keep()
     return merged._replace(mean=np.where(known, mean, merged.mean))
 
 
+def in_own_units(
+    images: Images,
+    given: NDArray[np.float64],
+    restored: NDArray[np.float64],
+    middle: float,
+    transform: NoiseTransform | VarianceMap,
+) -> Images:
+    """The same in the image's own units, with the variances of its noise; compared as before."""
+    return images._replace(
+        given=(given - middle).astype(np.float32),
+        restored=(restored - middle).astype(np.float32),
+        variances=transform.variances(restored).astype(np.float32),
+    )
+
+
 def seconds(canonical: Canonical, n_passes: int, n_jobs: int) -> tuple[float, ...]:
-    """How long each pass over an image will take, by a few rows of its grid in the middle."""
+    """How long each pass over an image will take, by a few rows of its grid."""
     spent = []
-    image, observed = canonical.values, _observed(canonical)
-    for grid in pass_grids(image.shape, n_passes):
-        n_tops = len(grid.tops)
-        some = grid.tops[(n_tops - 1) // 2 :][:ROWS_AT_ONCE]
-        # As far around as they reach.
-        rows = slice(max(0, some[0] - SEARCH_RADIUS), some[-1] + grid.patch[0] + SEARCH_RADIUS)
-        part = image[rows]
-        images = Images(part, observed[rows], part, part, np.ones(part.shape, np.bool_))
-        own = grid._replace(shape=part.shape, tops=some - rows.start)
+    for grid in pass_grids(canonical.shape, n_passes, widths_for(canonical)):
+        images, some = sample(canonical, grid)
+        if not len(some.tops):
+            spent.append(0.0)
+            continue
         started = time.perf_counter()
-        one_pass(images, own, "variance", 1.0, 1)
-        spent.append((time.perf_counter() - started) * n_tops / len(some) / n_jobs)
+        one_pass(images, some, "variance", 1.0, 1)
+        share = len(some.tops) / len(grid.tops)
+        spent.append((time.perf_counter() - started) / share / n_jobs)
     return tuple(spent)
+
+
+def sample(canonical: Canonical, grid: Grid) -> tuple[Images, Grid]:
+    """A few rows of a grid, in the middle of what this process has of an image, and as much of it
+    around as they reach. Of a few rows of pixels there are none."""
+    mine = canonical.band.rows
+    tops = grid.tops - mine.start
+    tops = tops[(tops >= 0) & (tops <= len(canonical.values) - grid.patch[0])]
+    tops = tops[(len(tops) - 1) // 2 :][:ROWS_AT_ONCE]
+    rows = slice(0, 0)
+    if len(tops):
+        first = max(0, int(tops[0]) - SEARCH_RADIUS)
+        rows = slice(first, int(tops[-1]) + grid.patch[0] + SEARCH_RADIUS)
+    part, observed = canonical.values[rows], _observed(canonical)[rows]
+    images = Images(part, observed, part, part, np.ones(part.shape, np.bool_))
+    return images, grid._replace(shape=part.shape, tops=tops - rows.start)
 
 
 def _observed(canonical: Canonical) -> NDArray[np.bool_]:

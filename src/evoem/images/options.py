@@ -8,6 +8,7 @@ what is given and the names in presets are made from `Options`. Nothing heavy is
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, get_args, get_origin
 
@@ -15,6 +16,8 @@ MODELS = ("subspaces", "es3c", "ebsc")
 PRESETS = ("fast", "balanced", "best", "paper")
 STARTS = ("coarse", "mean")
 MERGES = ("mean", "centre", "variance")
+SLABS = ("diagonal", "full", "fixed")
+UPDATES = ("monotone", "printed", "authors")
 SELECTS = ("heldout",)
 NOISES = ("auto", "gaussian", "poisson-gaussian", "correlated")
 LARGEST_SEED = 2**32 - 1
@@ -58,8 +61,8 @@ class Options(TypedDict, total=False):
             "What is known of the noise: auto tells from the image whether it grows with the "
             "signal, whether neighbours or channels are correlated, and which values are outliers; "
             "gaussian takes it to be white; poisson-gaussian takes neighbours to be independent; "
-            "correlated is found as by auto; or an evoem.Noise.",
-            "auto",
+            "correlated is found as by auto; or an evoem.Noise. By default auto, or gaussian with "
+            'the preset "paper".',
         ),
     ]
     noise_variance: Annotated[
@@ -69,11 +72,18 @@ class Options(TypedDict, total=False):
             "known; infinite or NaN where there is no measurement. Noise is not looked for then."
         ),
     ]
+    missing_value: Annotated[
+        float | Sequence[float] | None,
+        Setting(
+            "A value that stands for missing, such as -9999, or several, such as 0 and 255 for "
+            "salt and pepper. NaN always does."
+        ),
+    ]
     preset: Annotated[
         str,
         Setting(
-            "Values for all options from patch_size to nonlocal_passes; each can be given on its "
-            "own.",
+            "Values for all options from patch_size to merge; each can be given on its own. Those "
+            "of the paper are as printed, and not fitted to the image.",
             "balanced",
             choices=PRESETS,
         ),
@@ -113,6 +123,33 @@ class Options(TypedDict, total=False):
     mutation: Annotated[
         str | None, Setting("How children differ: uniform, sparse or guided.", preset=True)
     ]
+    crossover: Annotated[
+        bool | None,
+        Setting(
+            "Whether every pair of parents is crossed before children differ; n_children is then "
+            "not used.",
+            preset=True,
+        ),
+    ]
+    slab: Annotated[
+        str | None,
+        Setting(
+            "Covariance of the amplitudes of es3c: learnt as a diagonal or a full matrix, or held "
+            "fixed at one, and their means too. By default diagonal, full with the preset "
+            '"paper", and fixed where something is missing.',
+            choices=SLABS,
+            preset=True,
+        ),
+    ]
+    updates: Annotated[
+        str | None,
+        Setting(
+            "M-steps of es3c and ebsc: those that never lower the bound, which is the default, "
+            "those that the paper prints, or those of its authors' programs, with their start.",
+            choices=UPDATES,
+            preset=True,
+        ),
+    ]
     start: Annotated[
         str | None,
         Setting(
@@ -131,6 +168,16 @@ class Options(TypedDict, total=False):
             'with the preset "paper"; 0 turns them off. They need patches that overlap by half.',
             least=0,
             most=MOST_NONLOCAL_PASSES,
+            preset=True,
+        ),
+    ]
+    merge: Annotated[
+        str | None,
+        Setting(
+            "How overlapping patches are averaged: all alike, by distance to the patch's centre, "
+            "or by the inverse of their posterior variance; the last by default, or the centre "
+            'where something is missing, or the mean with the preset "paper".',
+            choices=MERGES,
             preset=True,
         ),
     ]
@@ -155,15 +202,6 @@ class Options(TypedDict, total=False):
             "Steps between patches; by default 1, or up to a third of a patch for images of "
             "millions of pixels.",
             least=1,
-        ),
-    ]
-    merge: Annotated[
-        str | None,
-        Setting(
-            "How overlapping patches are averaged: all alike, by distance to the patch's centre, "
-            "or by the inverse of their posterior variance; the last by default, or the centre "
-            "where something is missing.",
-            choices=MERGES,
         ),
     ]
     memory: Annotated[
@@ -194,6 +232,46 @@ class Options(TypedDict, total=False):
         int | None,
         Setting("Threads; -1 for all processors. The result does not depend on it.", -1),
     ]
+    checkpoint: Annotated[
+        str | Path | None,
+        Setting(
+            "File that the run is kept in, so that it can go on where it was stopped. It must not "
+            "exist yet unless resume is given."
+        ),
+    ]
+    every: Annotated[
+        float,
+        Setting(
+            "Seconds between checkpoints, at least; there is one at the end in any case.",
+            60.0,
+            least=0,
+        ),
+    ]
+    resume: Annotated[
+        bool,
+        Setting(
+            "Go on from the checkpoint if it exists: the result is that of a run that was never "
+            "stopped, to the bit. Image and options must be the same, but for n_jobs, verbose, "
+            "callback and every.",
+            False,
+        ),
+    ]
+    comm: Annotated[
+        Any,
+        Setting(
+            "Other processes, such as evoem.distributed.world(): all are given the same image, "
+            "which may be mapped into memory, and the same options. Each reads its own rows and "
+            "returns those of the image that one process alone would return, to the bit."
+        ),
+    ]
+    verbose: Annotated[
+        bool,
+        Setting(
+            "Show how far it is: a progress bar where tqdm is installed, else lines on standard "
+            "error.",
+            False,
+        ),
+    ]
     callback: Annotated[
         Callable[..., Any] | None,
         Setting(
@@ -216,8 +294,13 @@ class Declared(NamedTuple):
 
     @property
     def several(self) -> bool:
-        """Whether more than one value may be given, to select from."""
+        """Whether more than one value may be given."""
         return any(get_origin(kind) is Sequence for kind in self.kinds)
+
+    @property
+    def selectable(self) -> bool:
+        """Whether several values are to select from."""
+        return self.several and self.setting.preset
 
     @property
     def may_be_none(self) -> bool:

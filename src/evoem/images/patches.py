@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoem import validation
-from evoem.runtime.compile import kernel
+from evoem.runtime.communicator import Communicator
+from evoem.runtime.compile import kernel, kernel_in_order
+from evoem.runtime.row_ranges import Ranges
+from evoem.runtime.sums import OF_PIXELS, ExactSum
 
 WINDOWS = ("mean", "centre")
 # Standard deviation of a centre window, in patches. It leaves the middle of an edge a third of the
@@ -29,6 +32,8 @@ class Grid(NamedTuple):
     tops: NDArray[np.int64]  # from the top of the frame
     lefts: NDArray[np.int64]
     margin: int = 0  # width of a frame around the image, in which patches may lie too
+    # Of an image that is put together from slices: how far each of `tops` is from that of its own.
+    own_tops: NDArray[np.int64] | None = None
 
     @property
     def n_patches(self) -> int:
@@ -41,10 +46,41 @@ class Grid(NamedTuple):
         return self.patch[0] * self.patch[1] * self.shape[2]
 
     @property
+    def framed(self) -> tuple[int, int, int]:
+        """The shape of the image with its frame."""
+        rows, columns, channels = self.shape
+        return rows + 2 * self.margin, columns + 2 * self.margin, channels
+
+    def inside(self, framed: NDArray[Any], first_row: int = 0) -> NDArray[Any]:
+        """The image without its frame, or what is there of it, from a row of the frame on."""
+        rows, columns, _ = self.shape
+        start, stop = (max(end - first_row, 0) for end in (self.margin, self.margin + rows))
+        return framed[start:stop, self.margin : self.margin + columns]
+
+    @property
     def widest_step(self) -> int:
         """From one patch to the next, in pixels."""
-        steps = (np.diff(starts).max(initial=1) for starts in (self.tops, self.lefts))
-        return int(max(steps))
+        down, across = np.diff(self.tops), np.diff(self.lefts)
+        if self.own_tops is not None:  # from slice to slice is no step
+            down = down[down == np.diff(self.own_tops)]
+        return int(max(down.max(initial=1), across.max(initial=1)))
+
+    @property
+    def touching(self) -> int:
+        """Every which patch is enough to cover the image."""
+        return max(1, min(self.patch) // self.widest_step)
+
+    def places(self, numbers: Numbers | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same as corners, within the slices that an image is put together from."""
+        if self.own_tops is None:
+            return self.corners(numbers)
+        return self._replace(tops=self.own_tops, own_tops=None).corners(numbers)
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """The largest of those rows and columns."""
+        tops = self.tops if self.own_tops is None else self.own_tops
+        return int(tops.max()), int(self.lefts.max())
 
     def corners(self, numbers: Numbers | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Top rows and left columns of the patches of these numbers; None is all of them."""
@@ -90,14 +126,22 @@ def regular_grid(
     )
 
 
-def cut(image: NDArray[Any], grid: Grid, numbers: Numbers | None = None) -> NDArray[Any]:
+def cut(
+    image: NDArray[Any], grid: Grid, numbers: Numbers | None = None, first_row: int | None = None
+) -> NDArray[Any]:
     """Patches (n, n_pixels) of these numbers, in their order and of the image's type.
 
     None is all patches. Beyond the edges of the image there are zeros. No memory is taken beyond
-    that of the result, and of an image with its frame if there is one.
+    that of the result, and of an image with its frame if there is one. If `first_row` is given,
+    `image` has the rows of the image from that one on which these patches need.
     """
-    _require_shape("image", image, grid.shape)
     tops, lefts = grid.corners(numbers)
+    if first_row is None:
+        _require_shape("image", image, grid.shape)
+    else:
+        tops = tops - first_row
+    if len(tops) == 0:
+        return np.empty((0, grid.n_pixels), image.dtype)
     # In this layout NumPy gathers in C order, so that the reshape below makes no second copy.
     contiguous = np.ascontiguousarray(image)
     if grid.margin:
@@ -123,33 +167,135 @@ def window(patch: tuple[int, int], kind: str, channels: int) -> NDArray[np.float
 
 
 @kernel
-def _add(tops, begins, height, patches, weights, total, weight):
-    """Rows of `total` hold pixels and channels; `begins` are left columns in them."""
+def _largest_addend(patches, weights):
+    """The largest magnitude of weighted values, of each patch for itself."""
+    largest = 0.0
+    for n in range(max(len(patches), len(weights))):
+        values, w = patches[n if len(patches) > 1 else 0], weights[n if len(weights) > 1 else 0]
+        for k in range(patches.shape[1]):
+            largest = max(largest, abs(np.float64(w[k]) * np.float64(values[k])))
+    return largest
+
+
+@kernel_in_order
+def _add(tops, begins, height, patches, weights, rounders, total):
+    """Rows of `total` hold pixels and channels, slice by slice; `begins` are left columns in them.
+
+    See `sums` for slices, of which there are three.
+    """
     span = patches.shape[1] // height
-    for n in range(len(patches)):
-        w = weights[n if len(weights) > 1 else 0]
+    first, second, third = rounders
+    for n in range(len(tops)):
+        values, w = patches[n if len(patches) > 1 else 0], weights[n if len(weights) > 1 else 0]
         for i in range(height):
             row = slice(begins[n], begins[n] + span)
-            sums, weight_sums = total[tops[n] + i, row], weight[tops[n] + i, row]
+            upper, middle, lower = (
+                total[0, tops[n] + i, row], total[1, tops[n] + i, row], total[2, tops[n] + i, row]
+            )  # fmt: skip
             for k in range(span):
-                share = np.float64(w[i * span + k])
-                sums[k] += share * patches[n, i * span + k]
-                weight_sums[k] += share
+                rest = np.float64(w[i * span + k]) * values[i * span + k]
+                part = (rest + first) - first
+                upper[k] += part
+                rest -= part
+                part = (rest + second) - second
+                middle[k] += part
+                lower[k] += ((rest - part) + third) - third
+
+
+@kernel
+def _mark(tops, begins, height, span, marked):
+    for n in range(len(tops)):
+        for i in range(height):
+            marked[tops[n] + i, begins[n] : begins[n] + span] = True
+
+
+class PatchSum:
+    """The sum of weighted patches, each where it lies: exact, and so the same in any order.
+
+    `strip` are rows of the image with its frame, which the patches lie in; all of them by default.
+    """
+
+    def __init__(self, grid: Grid, strip: slice | None = None) -> None:
+        self.grid = grid
+        self.strip = slice(0, grid.framed[0]) if strip is None else strip
+        self.sum = ExactSum((self.strip.stop - self.strip.start, *grid.framed[1:]), OF_PIXELS)
+
+    @property
+    def value(self) -> NDArray[np.float64]:
+        """The sum, of those rows of the image that it is over."""
+        return self.grid.inside(self.sum.value(), self.strip.start)
+
+    def add(
+        self, numbers: Numbers | None, patches: NDArray[Any], weights: NDArray[np.floating]
+    ) -> None:
+        """Add patches of these numbers, (n, n_pixels) or (1, n_pixels), as are their weights."""
+        tops, lefts = self.grid.corners(numbers)
+        if len(tops) == 0:
+            return
+        own, weights = np.ascontiguousarray(patches), np.ascontiguousarray(weights)
+        self.sum.make_room(int(np.float64(_largest_addend(own, weights)).view(np.int64)))
+        slices = self.sum.slices.reshape(len(self.sum.slices), self.sum.shape[0], -1)
+        height, channels = self.grid.patch[0], self.grid.shape[2]
+        tops = tops - self.strip.start
+        _add(tops, lefts * channels, height, own, weights, self.sum.rounders(), slices)
+
+    def add_rows(self, first: int, sums: NDArray[np.float64]) -> None:
+        """Add sums over whole rows of an image without a frame, from a first one on."""
+        self.sum.add(sums, (first - self.strip.start) * self.grid.shape[1] * self.grid.shape[2])
+
+    def share(self, rows: Ranges, comm: Communicator) -> None:
+        """Keep the sum over the processes' patches of the rows that this one is to have.
+
+        `rows` are what each is to have. All must have agreed on the levels of the sum.
+        """
+        old, own = self.sum, rows[comm.rank]
+        new = ExactSum((own.stop - own.start, *old.shape[1:]), old.slicing)
+        new.raise_to(old.level)
+        pairs = [(old.slices, new.slices)]
+        if old.special is not None:
+            pairs.append((old.special[None], new.allow_special()[None]))
+        width = old.shape[1] * old.shape[2]
+        for before, after in pairs:
+            mine = before.reshape(len(before), old.shape[0], width).swapaxes(0, 1)
+            whole = after.reshape(len(after), new.shape[0], width).swapaxes(0, 1)
+            for first, piece in _exchanged(mine, self.strip, rows, comm):
+                whole[first : first + len(piece)] += piece
+        self.sum, self.strip = new, own
+
+
+def _exchanged(
+    values: NDArray[Any], strip: slice, rows: Ranges, comm: Communicator
+) -> list[tuple[int, NDArray[Any]]]:
+    """What each process has, in its strip, of the rows of this one, and from which of them on."""
+    pieces = []
+    for other in rows:
+        start, stop = max(strip.start, other.start), min(strip.stop, other.stop)
+        inside = slice(start - strip.start, max(stop, start) - strip.start)
+        pieces.append((start - other.start, values[inside]))
+    own = pieces[comm.rank]
+    pieces[comm.rank] = (0, values[:0])  # which need not be sent
+    return [found for found in (*comm.exchange(pieces), own) if len(found[1])]
 
 
 class Canvas:
     """Weighted sums of patches, each where it lies, to which patches are added in any order.
 
-    `total` and `weight` have the image's shape. One thread may add at a time.
+    One thread may add at a time. `strip` is as in `PatchSum`.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid, strip: slice | None = None) -> None:
         self.grid = grid
-        rows, columns, channels = grid.shape
-        margin = grid.margin
-        self._framed = np.zeros((2, rows + 2 * margin, columns + 2 * margin, channels))
-        inside = self._framed[:, margin : margin + rows, margin : margin + columns]
-        self.total, self.weight = inside
+        self.totals, self.weights = PatchSum(grid, strip), PatchSum(grid, strip)
+
+    @property
+    def total(self) -> NDArray[np.float64]:
+        """Weighted sums, of the image's shape."""
+        return self.totals.value
+
+    @property
+    def weight(self) -> NDArray[np.float64]:
+        """Sums of weights, of the image's shape."""
+        return self.weights.value
 
     def add(
         self, numbers: Numbers | None, patches: NDArray[Any], weights: NDArray[np.floating]
@@ -158,29 +304,55 @@ class Canvas:
 
         `weights` are those of every patch, (n_pixels,), or of each, (n, n_pixels).
         """
-        tops, lefts = self.grid.corners(numbers)
-        _require_shape("patches", patches, (len(tops), self.grid.n_pixels))
+        n_patches = len(self.grid.corners(numbers)[0])
+        _require_shape("patches", patches, (n_patches, self.grid.n_pixels))
         if weights.ndim == 1:
             _require_shape("weights", weights, patches.shape[1:])
             weights = weights[None]
         else:
             _require_shape("weights", weights, patches.shape)
-        total, weight = self._framed.reshape(*self._framed.shape[:2], -1)
-        _add(
-            tops,
-            lefts * self.grid.shape[2],
-            self.grid.patch[0],
-            np.ascontiguousarray(patches),
-            np.ascontiguousarray(weights),
-            total,
-            weight,
-        )
+        self.totals.add(numbers, patches, weights)
+        self.weights.add(numbers, np.ones((1, self.grid.n_pixels)), weights)
 
     def mean(self) -> NDArray[np.float64]:
         """The weighted mean of what was added to each pixel, NaN where nothing was."""
-        image = np.full(self.grid.shape, np.nan)
-        np.divide(self.total, self.weight, out=image, where=self.weight != 0)
+        return self.mean_of(self.totals)
+
+    def mean_of(self, totals: PatchSum) -> NDArray[np.float64]:
+        """The same of other patches with the same weights."""
+        weight = self.weight
+        image = np.full(weight.shape, np.nan)
+        np.divide(totals.value, weight, out=image, where=weight != 0)
         return image
+
+
+class Marks:
+    """Where any of some patches lie. `strip` is as in `PatchSum`."""
+
+    def __init__(self, grid: Grid, strip: slice | None = None) -> None:
+        self.grid = grid
+        self.strip = slice(0, grid.framed[0]) if strip is None else strip
+        self._framed = np.zeros((self.strip.stop - self.strip.start, *grid.framed[1:]), np.bool_)
+
+    def add(self, numbers: Numbers) -> None:
+        """Mark what patches cover."""
+        tops, lefts = self.grid.corners(numbers)
+        (height, width), channels = self.grid.patch, self.grid.shape[2]
+        flat = self._framed.reshape(len(self._framed), self.grid.framed[1] * channels)
+        _mark(tops - self.strip.start, lefts * channels, height, width * channels, flat)
+
+    def share(self, rows: Ranges, comm: Communicator) -> None:
+        """Keep what patches of any process cover of the rows that this one is to have."""
+        own = rows[comm.rank]
+        found = np.zeros((own.stop - own.start, *self.grid.framed[1:]), np.bool_)
+        for first, piece in _exchanged(self._framed, self.strip, rows, comm):
+            found[first : first + len(piece)] |= piece
+        self._framed, self.strip = found, own
+
+    @property
+    def value(self) -> NDArray[np.bool_]:
+        """What is covered of those rows of the image that patches lie in."""
+        return self.grid.inside(self._framed, self.strip.start)
 
 
 def _require_shape(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:

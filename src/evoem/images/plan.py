@@ -4,17 +4,19 @@ import itertools
 import math
 from typing import Any, NamedTuple
 
-from joblib import effective_n_jobs
-
 from evoem import validation
 from evoem.evolution import Evolution, evolution_for
 from evoem.images import budget, nonlocal_bayes, patches
 from evoem.images.budget import Finish
 from evoem.images.canonical_arrays import Canonical
-from evoem.images.image_models import IMAGE_MODELS, ImageModel, default_model
+from evoem.images.image_models import IMAGE_MODELS, ImageModel, default_model, settings_of
+from evoem.images.noise_model import Noise
 from evoem.images.options import LARGEST_SEED, OPTIONS
 from evoem.images.patches import Grid
-from evoem.images.settings import Settings, n_latents_for, settings_for, stride_for
+from evoem.images.settings import Settings, n_latents_for, stride_for
+from evoem.runtime.communicator import ALONE, Communicator
+from evoem.runtime.cores import threads_of
+from evoem.runtime.memory import available_memory
 
 
 class Plan(NamedTuple):
@@ -25,14 +27,19 @@ class Plan(NamedTuple):
     settings: Settings
     stride: int
     grid: Grid
-    merge: str
     tol: float
     seed: int
     keep_observed: bool
     n_jobs: int
-    memory: int
+    comm: Communicator
+    memory: int  # of all processes together
     select: str | None
     time_limit: float | None
+
+    @property
+    def merge(self) -> str:
+        """How overlapping patches are averaged."""
+        return str(self.settings["merge"])
 
     @property
     def best_finish(self) -> Finish:
@@ -43,7 +50,7 @@ class Plan(NamedTuple):
     def used(self) -> dict[str, Any]:
         """Options by their names in `restore`, with the values that were used."""
         values = self._asdict() | self.settings
-        machine = ("memory", "n_jobs")  # changes nothing in the result, or is said in notes
+        machine = ("memory", "n_jobs", "comm")  # changes nothing in the result, or is said in notes
         return {name: values[name] for name in OPTIONS if name in values.keys() - machine}
 
 
@@ -63,7 +70,8 @@ def evolution_of(settings: Settings) -> Evolution:
         n_generations=settings["n_generations"],
         parents=settings["parents"],
         mutation=settings["mutation"],
-        crossover=False,
+        crossover=settings["crossover"],
+        known_children=settings["known_children"],
     )
 
 
@@ -71,6 +79,16 @@ def check(canonical: Canonical, plan: Plan) -> None:
     """Refuse a plan that cannot be carried out."""
     evolution_of(plan.settings)
     budget.enough_in_memory(canonical, plan.grid, plan.settings, plan.memory)
+    budget.check_available(canonical, plan.grid, plan.settings, plan.memory, available_memory())
+
+
+def noise_of(options: dict[str, Any]) -> str | Noise:
+    """What is to be taken of the noise: it is white in the paper."""
+    given: str | Noise | None = options["noise"]
+    if given is not None:
+        return given
+    white = options["preset"] == "paper" and options["noise_variance"] is None
+    return "gaussian" if white else "auto"
 
 
 def plans_for(canonical: Canonical, options: dict[str, Any], keep_observed: bool) -> list[Plan]:
@@ -85,16 +103,17 @@ def plans_for(canonical: Canonical, options: dict[str, Any], keep_observed: bool
     }
     if preset not in kind.presets:
         raise ValueError(f'preset must not be "{preset}" with model="{model}"; got "{preset}".')
-    if "rank" in given and "rank" not in kind.presets[preset]:
-        raise ValueError(f'rank must not be given with model="{model}"; got {given["rank"]}.')
-    several = {name: given.pop(name) for name in given.copy() if OPTIONS[name].several}
-    memory = options["memory"] or budget.machine_memory() // 2
-    n_jobs = effective_n_jobs(options["n_jobs"])
+    for name in given.keys() - kind.presets[preset].keys():
+        raise ValueError(f'{name} must not be given with model="{model}"; got {given[name]!r}.')
+    several = {name: given.pop(name) for name in given.copy() if OPTIONS[name].selectable}
+    memory = options["memory"] or available_memory() // 2
+    comm = options["comm"] or ALONE
+    n_jobs = threads_of(options["n_jobs"], comm)
     n_runs = 1  # that share the time
     if options["select"] is not None:
         n_runs += options["restarts"] * math.prod(len(values) for values in several.values())
     limit = options["time_limit"]
-    thread_seconds = None if limit is None else limit * n_jobs / n_runs
+    thread_seconds = None if limit is None else limit * n_jobs * comm.size / n_runs
     plans = []
     for values in itertools.product(*several.values()):
         chosen = given | dict(zip(several, values, strict=True))
@@ -108,11 +127,11 @@ def plans_for(canonical: Canonical, options: dict[str, Any], keep_observed: bool
                 settings=settings,
                 stride=stride,
                 grid=grid,
-                merge=options["merge"] or ("variance" if canonical.observed is None else "centre"),
                 tol=options["tol"],
                 seed=(options["seed"] + number) % (LARGEST_SEED + 1),
                 keep_observed=keep_observed,
                 n_jobs=n_jobs,
+                comm=comm,
                 memory=memory,
                 select=options["select"],
                 time_limit=limit,
@@ -132,18 +151,17 @@ def _fitted(
     thread_seconds: float | None,
 ) -> tuple[int, Grid, Settings]:
     """Stride, grid and settings for an image: few latents if there is little memory or time."""
-    full = kind.presets[preset]
-    settings = settings_for(preset, full, given, canonical)
-    shape, patch_size = canonical.values.shape, settings["patch_size"]
+    settings = settings_of(kind, preset, given, canonical)
+    shape, patch_size = canonical.shape, settings["patch_size"]
     if stride is None:
-        stride = stride_for(shape, patch_size)
+        stride = 1 if preset == "paper" else stride_for(shape, patch_size)
     grid = patches.regular_grid(shape, patch_size, stride, kind.margin)
     n_learnt = settings["n_learnt"]
     if thread_seconds is not None and preset != "paper":
         n_learnt = budget.patches_in_time(thread_seconds, settings, given, canonical.observed)
     if "rank" in settings and "n_latents" not in given:
         room = budget.patches_in_memory(canonical, grid, settings, memory)
-        fewer = n_latents_for(full, min(room, n_learnt))
+        fewer = n_latents_for(kind.presets[preset], min(room, n_learnt))
         if fewer < settings["n_latents"]:
-            settings = settings_for(preset, full, given | {"n_latents": fewer}, canonical)
+            settings = settings_of(kind, preset, given | {"n_latents": fewer}, canonical)
     return stride, grid, settings | {"n_learnt": n_learnt}

@@ -16,6 +16,19 @@ SSIM_K1 = 0.01
 SSIM_K2 = 0.03
 
 
+# The largest value of integers of 8 and 16 bits.
+PEAKS = {"uint8": 255.0, "uint16": 65535.0}
+
+
+def peak_of(image: NDArray[Any]) -> float:
+    """The largest value of 8 or 16 bits, otherwise the range of the image.
+
+    >>> peak_of(np.zeros((2, 2), np.uint8)), peak_of(np.array([[-1.0, 3.0]]))
+    (255.0, 4.0)
+    """
+    return PEAKS.get(image.dtype.name) or float(image.max()) - float(image.min())
+
+
 def psnr(reference: NDArray[Any], image: NDArray[Any], peak: float = 255.0) -> float:
     """Peak signal-to-noise ratio in decibels, over all pixels and channels; inf for equal images.
 

@@ -1,30 +1,69 @@
 """Restore an image from nothing but that image: arrays in, arrays out."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from types import NoneType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evoem import validation
-from evoem.images import canonical_arrays, noise_stage, stacks
+from evoem.checkpoints import number
+from evoem.images import budget, canonical_arrays, noise_stage, stacks, verbose
+from evoem.images.bands import Band
 from evoem.images.budget import Clock
 from evoem.images.canonical_arrays import Canonical
-from evoem.images.heldout_selection import Score, Selection, select_plan
+from evoem.images.heldout_selection import Score, Selection, hold_out, select_plan
 from evoem.images.image_models import IMAGE_MODELS, estimator_maker
+from evoem.images.journal import UNKEPT, Journal, journal_of
 from evoem.images.learning import Fit, learn
 from evoem.images.merging import Merged
 from evoem.images.noise_model import Noise
 from evoem.images.noise_stage import Prepared
 from evoem.images.options import Options, with_options
-from evoem.images.plan import Plan, plans_for
+from evoem.images.plan import Plan, check, noise_of, plans_for
 from evoem.images.reconstruction import standard_deviations, whole_image
 from evoem.images.settings import checked
-from evoem.runtime import interrupts
+from evoem.images.together import learn_together
+from evoem.runtime import interrupts, stages
+from evoem.runtime.atomic_files import write_together, write_whole
+from evoem.runtime.communicator import ALONE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from evoem.images.html_report import Shown
+
+
+class Given(NamedTuple):
+    """What an image was restored from."""
+
+    image: NDArray[Any]
+    channel_axis: int | None
+    observed: NDArray[np.bool_] | None  # (rows, columns, channels)
+    shared: Band | None = None  # which rows of the image each process has, if there are several
+
+    def own_rows(self, values: NDArray[Any]) -> NDArray[Any]:
+        """What this process has of a whole image."""
+        if self.shared is None:
+            return values
+        return np.moveaxis(np.moveaxis(values, self._axis, 0)[self.shared.rows], 0, self._axis)
+
+    def at_first(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The whole image in the first process, and no rows of it in the others."""
+        if self.shared is None:
+            return values
+        found = self.shared.at_first(np.moveaxis(values, self._axis, 0))
+        return np.moveaxis(found, 0, self._axis)
+
+    @property
+    def _axis(self) -> int:
+        """That of rows."""
+        return int(self.channel_axis is not None and self.channel_axis % 3 == 0)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -34,7 +73,8 @@ class Restoration:
     Attributes
     ----------
     image : ndarray
-        The restored image, of the shape and type of the one given.
+        The restored image, of the shape and type of the one given. Of several processes each has
+        its own rows, of this and of `std`; `gathered` brings them together.
     std : ndarray of float64
         Posterior standard deviation of each value, in the image's units; of the image's shape, but
         without alpha.
@@ -51,6 +91,8 @@ class Restoration:
         The options that were used, those of the preset included.
     seconds : float
         How long it took.
+    times : dict
+        Seconds of its parts: "noise", "learning" and "finishing".
     ended : {"converged", "max_iter", "time_limit", "callback", "interrupted"}
         Why learning ended.
     notes : tuple of str
@@ -60,6 +102,8 @@ class Restoration:
     noise : Noise or None
         What was found, or given, about the noise; None if it was taken to be white. Other noise is
         made white and of unit variance before patches are cut: the estimator then knows these.
+    n_slices : int
+        How many slices of a stack the model learnt from together.
 
     Examples
     --------
@@ -88,12 +132,189 @@ class Restoration:
     notes: tuple[str, ...]
     selection: tuple[Score, ...] = ()
     noise: Noise | None = None
+    times: dict[str, float] = field(default_factory=dict)
+    n_slices: int = 1
     _make_estimator: Callable[[], Any] = NoneType
+    _given: Given | None = None
 
     @cached_property
     def estimator(self) -> Any:
         """What was learnt, as a fitted estimator; None for a constant image."""
         return self._make_estimator()
+
+    def to_html(self) -> str:
+        """All of it as one HTML page, which needs no other files and no network.
+
+        Returns
+        -------
+        page : str
+            Before and after, uncertainty, residual, noise, dictionary, bound, times and settings.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import evoem
+        >>> noisy = 100 + np.random.default_rng(0).normal(0, 10, (16, 16))
+        >>> evoem.restore(noisy, preset="fast", max_iter=1).to_html().startswith("<!DOCTYPE html>")
+        True
+        """
+        from evoem.images import html_report
+
+        return html_report.page_of([self])
+
+    def gathered(self) -> "Restoration":
+        """The same with all rows in the first process, and none in the others.
+
+        All processes must ask for it.
+
+        Returns
+        -------
+        result : Restoration
+            This one, if there is a single process.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import evoem
+        >>> noisy = 100 + np.random.default_rng(0).normal(0, 10, (16, 16))
+        >>> result = evoem.restore(noisy, preset="fast", max_iter=1)
+        >>> result.gathered() is result
+        True
+        """
+        given = self._given
+        if given is None or given.shared is None:
+            return self
+        observed = given.observed
+        whole = Given(
+            given.at_first(given.image),
+            given.channel_axis,
+            observed if observed is None else given.shared.at_first(observed),
+        )
+        return replace(
+            self, image=given.at_first(self.image), std=given.at_first(self.std), _given=whole
+        )
+
+    def shown(self) -> "Shown":
+        """The arrays of this as a page shows them.
+
+        Returns
+        -------
+        shown : Shown
+            Arrays of shape (rows, columns, channels), without alpha.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import evoem
+        >>> noisy = 100 + np.random.default_rng(0).normal(0, 10, (16, 16))
+        >>> evoem.restore(noisy, preset="fast", max_iter=1).shown().given.shape
+        (16, 16, 1)
+        """
+        from evoem.images.html_report import Shown
+
+        if self._given is None:
+            raise ValueError("a page must be of what restore returned; got a result made by hand.")
+        image, axis, observed, _ = self._given
+        std, before, after = (
+            values[..., None] if axis is None else np.moveaxis(values, axis, -1)
+            for values in (self.std, image, self.image)
+        )
+        n_channels = std.shape[2]  # without alpha
+        return Shown(self, before[..., :n_channels], after[..., :n_channels], std, observed)
+
+    def report(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the page of `to_html` to a file.
+
+        Parameters
+        ----------
+        path : str or Path
+        force : bool, default=False
+            Replace an existing file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> import evoem
+        >>> noisy = 100 + np.random.default_rng(0).normal(0, 10, (16, 16))
+        >>> restoration = evoem.restore(noisy, preset="fast", max_iter=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     restoration.report(Path(folder) / "page.html")
+        ...     [path.name for path in Path(folder).iterdir()]
+        ['page.html']
+        """
+        text = self.to_html()
+        write_whole(Path(path), lambda file: file.write(text.encode()), force=force)
+
+    def save(
+        self, path: str | Path, *, uncertainty: str | Path | None = None, force: bool = False
+    ) -> None:
+        """Write the image to a file, and its standard deviations to another if that is given.
+
+        Parameters
+        ----------
+        path : str or Path
+            PNG, JPEG, TIFF, NPY or another format of the command line, by its extension.
+        uncertainty : str or Path, optional
+            File of floats, such as TIFF or NPY.
+        force : bool, default=False
+            Replace existing files.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> import evoem
+        >>> noisy = 100 + np.random.default_rng(0).normal(0, 10, (16, 16))
+        >>> restoration = evoem.restore(noisy, preset="fast", max_iter=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     restoration.save(Path(folder) / "restored.tif")
+        ...     [path.name for path in Path(folder).iterdir()]
+        ['restored.tif']
+        """
+        from evoem.images import files
+
+        axis = None if self._given is None else self._given.channel_axis
+        if axis is None and self.image.ndim > 2:
+            raise ValueError("save must be of what restore returned; got a result made by hand.")
+        pixels, std, alpha = self.image, self.std, None
+        if axis is not None:
+            pixels, std = np.moveaxis(pixels, axis, -1), np.moveaxis(std, axis, -1)
+            if pixels.shape[-1] > std.shape[-1]:
+                pixels, alpha = pixels[..., :-1], pixels[..., -1]
+        picture = files.Picture(pixels, alpha, axis is not None, False, {})
+        outputs = {Path(path): files.writer(path, picture)}
+        if uncertainty is not None:
+            map_of_std = picture._replace(pixels=std.astype(np.float32), alpha=None)
+            outputs[Path(uncertainty)] = files.writer(uncertainty, map_of_std)
+        write_together(outputs, force=force)
+
+    def plot(self) -> "Figure":
+        """Given, restored and uncertainty side by side. Needs matplotlib.
+
+        Returns
+        -------
+        figure : matplotlib.figure.Figure
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import evoem
+        >>> noisy = 100 + np.random.default_rng(0).normal(0, 10, (16, 16))
+        >>> restoration = evoem.restore(noisy, preset="fast", max_iter=1)
+        >>> figure = restoration.plot()  # doctest: +SKIP
+        """
+        from evoem.images import thumbnails
+
+        return thumbnails.figure(self.shown())
+
+    def _repr_html_(self) -> str | None:
+        """What notebooks show."""
+        from evoem.images import thumbnails
+
+        return None if self._given is None else thumbnails.notebook_html(self.shown())
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.image.shape))
@@ -146,49 +367,134 @@ def restore(
     """
     started = time.perf_counter()
     chosen = checked("restore", options)
-    canonical = canonical_arrays.read(
-        image, mask, chosen["channel_axis"], chosen["alpha"], chosen["noise_variance"]
-    )
-    return restore_canonical(canonical, keep_observed, chosen, started)
+    names = ("channel_axis", "alpha", "noise_variance", "missing_value")
+    how = {name: chosen[name] for name in names} | {"comm": chosen["comm"] or ALONE}
+    canonical = canonical_arrays.read(image, mask, **how)
+    with verbose.shown(chosen) as watched:
+        return restore_alone(canonical, keep_observed, watched, started)
 
 
-def restore_canonical(
+def restore_alone(
     canonical: Canonical, keep_observed: bool, options: dict[str, Any], started: float
 ) -> Restoration:
     """Restore an image that has been read, by options that have been checked."""
+    journal = journal_of([canonical], keep_observed, options)
+    result = restore_slice(0, canonical, keep_observed, options, started, journal)
+    journal.keep(at_once=True)
+    return result
+
+
+def restore_all(
+    slices: Sequence[Canonical],
+    keep_observed: bool,
+    options: dict[str, Any],
+    started: float,
+    journal: Journal,
+) -> Iterator[Restoration]:
+    """Restore one image, or the slices of a stack together."""
+    if len(slices) > 1:
+        yield from restore_stack(slices, keep_observed, options, started, journal)
+    else:
+        yield restore_slice(0, slices[0], keep_observed, options, started, journal)
+
+
+def several(options: dict[str, Any]) -> bool:
+    """Whether several processes restore the image."""
+    return options["comm"] is not None and options["comm"].size > 1
+
+
+def restore_slice(
+    number: int,
+    canonical: Canonical,
+    keep_observed: bool,
+    options: dict[str, Any],
+    started: float,
+    journal: Journal,
+) -> Restoration:
+    """Restore an image by a model of its own, from where the journal has it."""
+    with journal.within(f"slice {number}"):
+        result = restore_canonical(canonical, keep_observed, options, started, journal)
+    return with_given(result, canonical)
+
+
+def with_given(result: Restoration, canonical: Canonical, n_slices: int = 1) -> Restoration:
+    """The same, with what it was restored from."""
+    return replace(result, n_slices=n_slices, _given=given_of(canonical))
+
+
+def given_of(canonical: Canonical) -> Given:
+    """What of it a page shows, and who has which rows."""
+    return Given(canonical.image, canonical.channel_axis, canonical.observed, canonical.shared)
+
+
+def restore_canonical(
+    canonical: Canonical,
+    keep_observed: bool,
+    options: dict[str, Any],
+    started: float,
+    journal: Journal,
+) -> Restoration:
+    """Restore an image that has been read, by options that have been checked."""
     validation.boolean("keep_observed", keep_observed)
+    started, limit = journal.begun(started, options["time_limit"])
+    # What a machine has may change until the run is resumed.
+    comm = options["comm"] or ALONE
+    memory = journal.once("memory", lambda: budget.memory_of_all(options["memory"], comm))
+    options = options | {"time_limit": limit, "memory": memory}
     plans = plans_for(canonical, options, keep_observed)
-    clock = Clock(started, options["time_limit"])
+    clock = Clock(started, limit)
     if canonical_arrays.is_constant(canonical):
         return constant(canonical, plans[0], clock)
-    prepared = noise_stage.prepare(canonical, options["noise"], keep_observed)
+    before_noise = clock.seconds
+    stages.begin("noise")
+    prepared = noise_stage.prepare(canonical, noise_of(options), keep_observed)
+    of_noise = clock.seconds - before_noise
     canonical = prepared.canonical
     plans = plans_for(canonical, options, keep_observed)
-    with interrupts.noted():
+    for plan in plans:
+        check(canonical, plan)
+    with interrupts.noted(several=several(options)):
         chosen = Selection(plans[0], ())
         if options["select"] is not None:
-            chosen = select_plan(canonical, plans, clock, options["callback"])
-        fit = chosen.fit or learn(canonical, chosen.plan, clock, options["callback"])
-        return finished(fit, chosen, clock, prepared)
+            held_out = hold_out(canonical, plans[0].seed)
+            chosen = select_plan(held_out, plans, clock, options["callback"], journal)
+        fit = chosen.fit or learn(canonical, chosen.plan, clock, options["callback"], journal)
+        return finished(fit, chosen, clock, prepared, of_noise, journal)
 
 
-def finished(fit: Fit, chosen: Selection, clock: Clock, prepared: Prepared) -> Restoration:
-    """The image of a model that has learnt, and what is to be said of it."""
+def finished(
+    fit: Fit,
+    chosen: Selection,
+    clock: Clock,
+    prepared: Prepared,
+    of_noise: float = 0.0,
+    journal: Journal = UNKEPT,
+) -> Restoration:
+    """The image of a model that has learnt, and the report on it."""
     plan, canonical = chosen.plan, fit.model.source.canonical
+    learnt = clock.seconds
     with interrupts.patient():
-        merged = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed, may_cut=True)
+        merged = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed, journal, clock)
+    image = canonical_arrays.write(canonical, merged.mean, plan.keep_observed)
+    std = standard_deviations(canonical, merged, plan.keep_observed)
+    seconds = clock.seconds
     return Restoration(
-        image=canonical_arrays.write(canonical, merged.mean, plan.keep_observed),
-        std=standard_deviations(canonical, merged, plan.keep_observed),
+        image=image,
+        std=std,
         noise_level=canonical.noise_unit * fit.model.noise_level,
         noise=prepared.noise,
         free_energies=np.array([info.free_energy for info in fit.model.infos]),
         offset=canonical.offset,
         scale=canonical.scale,
         settings=plan.used,
-        seconds=clock.seconds,
+        seconds=seconds,
+        times={
+            "noise": of_noise,
+            "learning": learnt - of_noise,
+            "finishing": seconds - learnt,
+        },
         ended="interrupted" if merged.cut_short else fit.ended,
-        notes=(*prepared.notes, *chosen.notes(), *notes(fit, merged)),
+        notes=(*canonical.notes, *prepared.notes, *chosen.notes(), *notes(fit, merged)),
         selection=chosen.scores,
         _make_estimator=estimator_maker(
             IMAGE_MODELS[fit.kind], fit.model, plan.settings["max_iter"]
@@ -197,7 +503,7 @@ def finished(fit: Fit, chosen: Selection, clock: Clock, prepared: Prepared) -> R
 
 
 def constant(canonical: Canonical, plan: Plan, clock: Clock) -> Restoration:
-    """What comes of an image of one value."""
+    """The result for an image of one value."""
     zeros = np.zeros(canonical.values.shape)
     return Restoration(
         image=canonical_arrays.write(canonical, zeros, plan.keep_observed),
@@ -209,27 +515,79 @@ def constant(canonical: Canonical, plan: Plan, clock: Clock) -> Restoration:
         settings=plan.used,
         seconds=clock.seconds,
         ended="converged",
-        notes=("The image is constant: there was nothing to learn.",),
+        notes=(*canonical.notes, "The image is constant: there was nothing to learn."),
     )
 
 
 def notes(fit: Fit, merged: Merged) -> Iterator[str]:
     """What the reader of the result should know."""
-    grid = fit.model.source.grid
+    grid, band = fit.model.source.grid, fit.model.source.canonical.band
+    n_far = band.count(~merged.near)
     if fit.coarse:
         yield "The run ended before more than a coarse start had been learnt."
     if merged.cut_short:
         yield "The nonlocal step was left out, because a second interrupt came."
-    if not merged.near.all():
+    if n_far:
         yield (
-            f"{np.count_nonzero(~merged.near)} values lie in holes larger than a patch, "
+            f"{n_far} values lie in holes larger than a patch, "
             f"{max(grid.patch)} pixels wide: they are a guess from their surroundings."
         )
-    if fit.model.n_learnt < grid.n_patches:
+    if fit.model.n_learnt < fit.model.n_there:
         yield (
-            f"The model learnt from {fit.model.n_learnt} of {grid.n_patches} patches, "
+            f"The model learnt from {fit.model.n_learnt} of {fit.model.n_there} patches, "
             "chosen at random."
         )
+
+
+def restore_stack(
+    slices: Sequence[Canonical],
+    keep_observed: bool,
+    options: dict[str, Any],
+    started: float,
+    journal: Journal,
+) -> Iterator[Restoration]:
+    """Restore slices of one shape by one model, which learns from all of them.
+
+    Slices that are left when an interrupt comes are finished in a hurry.
+    """
+    validation.boolean("keep_observed", keep_observed)
+    varied = [number for number, one in enumerate(slices) if not canonical_arrays.is_constant(one)]
+    started, limit = journal.begun(started, options["time_limit"])
+    comm = options["comm"] or ALONE
+    memory = journal.once("memory", lambda: budget.memory_of_all(options["memory"], comm))
+    options = options | {"time_limit": limit, "memory": memory}
+    clock = Clock(started, limit)
+    plan = plans_for(slices[0], options, keep_observed)[0]
+    with interrupts.noted(several=several(options)) as noted:
+        together = None
+        if any(journal.recall(f"slice {number}") is None for number in varied):
+            with journal.within("stack"):
+                together = learn_together(
+                    [slices[number] for number in varied], keep_observed, options, clock, journal
+                )
+        while_learning = noted.number
+        for number, whole in enumerate(slices):
+            name, one = f"slice {number}", canonical_arrays.rows_for(whole, comm)
+            known = journal.recall(name)
+            if known is not None:
+                result = own_rows(recalled(known), one)
+            elif together is None or number not in varied:
+                result = constant(one, plan, clock)
+            else:
+                place = varied.index(number)
+                hurried = noted.number > while_learning
+                if hurried:
+                    journal.stop()
+                fit = together.fit_of(place, hurried=hurried)
+                with journal.within(name):
+                    prepared = together.slices[place]
+                    result = finished(fit, together.chosen, clock, prepared, journal=journal)
+            result = with_given(result, one, len(slices))
+            if known is None and journal.is_kept:
+                journal.note(name, to_be_kept(result.gathered()))
+                journal.keep()
+            clock = Clock(time.perf_counter(), None)  # of this slice alone
+            yield result
 
 
 @with_options
@@ -306,19 +664,45 @@ def _each_slice(
     image: ArrayLike, mask: ArrayLike | None, keep_observed: bool, options: dict[str, Any]
 ) -> NDArray[Any]:
     pixels = image if isinstance(image, np.ma.MaskedArray) else np.asarray(image)
-    axis, alpha, variance = (options[name] for name in ("channel_axis", "alpha", "noise_variance"))
+    axis, alpha, variance, missing_value = (
+        options[name] for name in ("channel_axis", "alpha", "noise_variance", "missing_value")
+    )
     started = time.perf_counter()
     if not stacks.is_stack(pixels, axis):
-        canonical = canonical_arrays.read(pixels, mask, axis, alpha, variance)
-        return restore_canonical(canonical, keep_observed, options, started).image
-    stack = stacks.stack_of(pixels, mask, axis, alpha, variance)
-    shares, restored = stacks.TimeShares(options["time_limit"], len(pixels)), []
-    with interrupts.noted() as noted:
-        for canonical in stack.slices():
-            options = options | {"time_limit": shares.next()}
-            result = restore_canonical(canonical, keep_observed, options, time.perf_counter())
-            restored.append(result.image)
-            if result.ended == "interrupted" or noted.number:  # the others at once, then
-                shares = stacks.TimeShares(0.0, len(pixels))
-                options = options | {"max_iter": 1}
-    return np.stack(restored)
+        canonical = canonical_arrays.read(
+            pixels, mask, axis, alpha, variance, missing_value, options["comm"] or ALONE
+        )
+        with verbose.shown(options) as watched:
+            return restore_alone(canonical, keep_observed, watched, started).image
+    stack = stacks.stack_of(pixels, mask, axis, alpha, variance, missing_value)
+    stack = stack._replace(comm=options["comm"] or ALONE)
+    slices = list(stack.slices())
+    journal = journal_of(slices, keep_observed, options)
+    with verbose.shown(options) as options:  # one model learns
+        results = restore_all(slices, keep_observed, options, started, journal)
+        restored = np.stack([result.image for result in results])
+    journal.keep(at_once=True)
+    return restored
+
+
+def own_rows(result: Restoration, canonical: Canonical) -> Restoration:
+    """What this process has of a result that is kept with all rows."""
+    given = given_of(canonical)
+    return replace(result, image=given.own_rows(result.image), std=given.own_rows(result.std))
+
+
+def to_be_kept(result: Restoration) -> dict[str, Any]:
+    """All of a result but its estimator, as plain data."""
+    names = [each.name for each in fields(result) if not each.name.startswith("_")]
+    return {name: number(getattr(result, name)) for name in names} | {
+        "settings": {name: number(value) for name, value in result.settings.items()},
+        "noise": None if result.noise is None else result.noise.to_json(),
+        "selection": [tuple(map(number, score)) for score in result.selection],
+    }
+
+
+def recalled(kept: dict[str, Any]) -> Restoration:
+    """What was kept."""
+    noise = None if kept["noise"] is None else Noise.from_json(kept["noise"])
+    selection = tuple(Score(*score) for score in kept["selection"])
+    return Restoration(**(kept | {"noise": noise, "selection": selection}))

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from evoem import validation
-from evoem.images import noise_stage, patches
+from evoem.images import bands, noise_stage, patches
+from evoem.images.bands import Band
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.noise import share_of_noise
 from evoem.images.options import OPTIONS, known
 from evoem.validation import Mask
 
 # Options by name, with the values that are used for an image: those that presets decide about, and
-# `n_learnt`, the largest number of patches to learn from.
+# `n_learnt`, the largest number of patches to learn from, and `known_children`, see `Evolution`.
 Settings = dict[str, Any]
 
 # Standard deviation of noise, relative to that of the image, from which large patches are better.
@@ -24,7 +25,7 @@ MUCH_NOISE = 0.75
 # A dictionary needs this many patches for each latent, and as many patches as they have pixels.
 PATCHES_PER_LATENT = 8
 PATCHES_PER_SUBSPACE = 64
-# A preset's number of subspaces is for so many patches. Of a larger image it grows with them, up to
+# A preset's number of subspaces is for this many patches. It grows with the patches, up to
 # as many as are learnt from: more hardly make a better dictionary.
 PATCHES_OF_PRESET = 64_000
 # To see around a hole, patches must be wider than it, up to a size.
@@ -48,18 +49,23 @@ def checked(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if setting.choices:
             validation.choice(name, value, setting.choices)
-        elif option.several:
+        elif option.selectable:
             options[name] = validation.candidates(name, value, options["select"])
         elif bool in option.kinds:
             validation.boolean(name, value)
         elif float in option.kinds:
-            validation.real(name, value, setting.least or 0)
+            several = option.several and isinstance(value, list | tuple)
+            for one in value if several else [value]:
+                validation.real(name, one, -np.inf if setting.least is None else setting.least)
         elif setting.least is not None:
-            validation.integer(name, value, setting.least, setting.most)
-    noise_stage.check(options["noise"])
+            options[name] = validation.integer(name, value, setting.least, setting.most)
+    if options["noise"] is not None:
+        noise_stage.check(options["noise"])
     validation.restarts(options["restarts"], options["select"])
     validation.jobs(options["n_jobs"])
     validation.callback(options["callback"])
+    if options["comm"] is not None:
+        validation.communicator(options["comm"])
     return options
 
 
@@ -94,11 +100,15 @@ def for_missing(preset: Settings) -> Settings:
             "n_latents": preset["n_latents"] // 2,
             "n_parents": preset["n_parents"] // 2,
         }
-    return for_little_noise(preset) | changed
+    return for_little_noise(preset) | changed | {"merge": "centre"}
 
 
 def fit_to_image(
-    preset: Settings, given: Settings, shape: tuple[int, int, int], observed: Mask
+    preset: Settings,
+    given: Settings,
+    shape: tuple[int, int, int],
+    observed: Mask | None,
+    band: Band | None = None,
 ) -> Settings:
     """Settings for an image: those given, and those of a preset, changed to go with them.
 
@@ -106,13 +116,19 @@ def fit_to_image(
     there are large holes; and smaller again, with fewer latents, where the image is small. Of
     subspaces there are more where the image is large.
     """
-    patch_size = given.get("patch_size") or _patch_size(preset["patch_size"], shape, observed)
+    patch_size = given.get("patch_size") or _patch_size(
+        preset["patch_size"], shape, observed, bands.whole(shape[0]) if band is None else band
+    )
     grid = patches.regular_grid(shape, patch_size)
     n_latents = given.get("n_latents", n_latents_for(preset, grid.n_patches))
+    return consistent(preset, given | {"patch_size": patch_size, "n_latents": n_latents})
+
+
+def consistent(preset: Settings, given: Settings) -> Settings:
+    """Settings given, and those of a preset with no more states and children than go with them."""
+    n_latents: int = {**preset, **given}["n_latents"]
     n_states = given.get("n_states", min(preset["n_states"], 2**n_latents))
     fitted = {
-        "patch_size": patch_size,
-        "n_latents": n_latents,
         "n_states": n_states,
         "n_parents": min(preset["n_parents"], n_states),
         "n_children": min(preset["n_children"], n_latents),
@@ -120,22 +136,18 @@ def fit_to_image(
     return preset | fitted | given
 
 
-def settings_for(name: str, preset: Settings, given: Settings, canonical: Canonical) -> Settings:
-    """Settings of a named preset for an image, those given as they are.
-
-    Those of the paper are as printed.
-    """
+def settings_for(preset: Settings, given: Settings, canonical: Canonical) -> Settings:
+    """Settings of one of our presets for an image, those given as they are."""
     values, observed = canonical.values, canonical.observed
-    if name != "paper":
-        if observed is not None:
-            preset = for_missing(preset)
-        elif share_of_noise(values) < MUCH_NOISE:
-            preset = for_little_noise(preset)
-    return fit_to_image(preset, given, values.shape, observed)
+    if observed is not None:
+        preset = for_missing(preset)
+    elif share_of_noise(values, canonical.band) < MUCH_NOISE:
+        preset = for_little_noise(preset)
+    return fit_to_image(preset, given, canonical.shape, observed, canonical.band)
 
 
 def n_latents_for(preset: Settings, n_patches: int) -> int:
-    """Size of the dictionary that goes with so many patches to learn from."""
+    """Size of the dictionary that suits this number of patches to learn from."""
     needed, wanted = PATCHES_PER_LATENT, preset["n_latents"]
     if "rank" in preset:
         needed = PATCHES_PER_SUBSPACE
@@ -144,10 +156,16 @@ def n_latents_for(preset: Settings, n_patches: int) -> int:
     return int(max(min(wanted, n_patches // needed), 2))
 
 
-def _patch_size(preset: int, shape: tuple[int, int, int], observed: Mask) -> int:
+def _patch_size(preset: int, shape: tuple[int, int, int], observed: Mask | None, band: Band) -> int:
     patch_size = max(round(preset / math.sqrt(shape[2])), 1)
     if observed is not None:
-        wanted = HOLE_WIDTHS * hole_width(np.logical_and.reduce(~observed, axis=2))
+        # Wider holes make no larger patches, so that it is enough to see so far.
+        reach = WIDEST_FOR_HOLES + 1
+        near = [
+            slice(max(own.start - reach, 0), min(own.stop + reach, shape[0])) for own in band.own
+        ]
+        missing = band.fetch(np.logical_and.reduce(~observed, axis=2), near)
+        wanted = HOLE_WIDTHS * int(band.largest(hole_width(missing)))
         patch_size = max(patch_size, min(wanted, WIDEST_FOR_HOLES))
     while patch_size > 1:
         grid = patches.regular_grid(shape, patch_size)

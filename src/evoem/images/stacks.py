@@ -1,6 +1,5 @@
-"""Stacks of images: their slices, the masks of these, and shares of a time limit."""
+"""Stacks of images: their slices, and the masks of these."""
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from evoem import validation
 from evoem.images import canonical_arrays
 from evoem.images.canonical_arrays import Canonical
+from evoem.runtime.communicator import ALONE, Communicator
 
 
 class Stack(NamedTuple):
@@ -20,11 +20,22 @@ class Stack(NamedTuple):
     channel_axis: int | None
     alpha: bool
     noise_variances: Sequence[NDArray[Any] | None]
+    missing_value: float | Sequence[float] | None = None
+    comm: Communicator = ALONE  # of the processes that share a single slice
 
     def slices(self) -> Iterator[Canonical]:
-        """The images, checked."""
+        """The images, checked; every process has all of several, which one model learns from."""
+        comm = self.comm if len(self.pixels) == 1 else ALONE
         for one, mask, variance in zip(self.pixels, self.masks, self.noise_variances, strict=True):
-            yield canonical_arrays.read(one, mask, self.channel_axis, self.alpha, variance)
+            yield canonical_arrays.read(
+                one,
+                mask,
+                self.channel_axis,
+                self.alpha,
+                variance,
+                self.missing_value,
+                comm,
+            )
 
 
 def is_stack(pixels: NDArray[Any], channel_axis: int | None) -> bool:
@@ -38,6 +49,7 @@ def stack_of(
     channel_axis: int | None,
     alpha: bool,
     noise_variance: ArrayLike | None = None,
+    missing_value: float | Sequence[float] | None = None,
 ) -> Stack:
     """A stack, checked; of it `channel_axis` is one of all its axes."""
     if channel_axis is None and pixels.shape[-1] in (3, 4):
@@ -54,7 +66,7 @@ def stack_of(
             raise ValueError("channel_axis of a stack must not be its first axis; got 0.")
         of_slice = channel_axis - 1 if channel_axis > 0 else channel_axis
     masks, variances = (of_slices(each, pixels, channel_axis) for each in (mask, noise_variance))
-    return Stack(pixels, masks, of_slice, alpha, variances)
+    return Stack(pixels, masks, of_slice, alpha, variances, missing_value)
 
 
 def of_slices(
@@ -67,20 +79,3 @@ def of_slices(
     shape = pixels.shape
     per_pixel = shape if channel_axis is None else tuple(np.delete(shape, channel_axis))
     return list(given) if given.shape in (shape, per_pixel) else [given] * len(pixels)
-
-
-class TimeShares:
-    """Equal shares of a time limit, if there is one: each of what is left."""
-
-    def __init__(self, limit: float | None, number: int) -> None:
-        self._started = time.perf_counter()
-        self._limit = limit
-        self._number = number
-
-    def next(self) -> float | None:
-        """Seconds for the next one."""
-        if self._limit is None:
-            return None
-        left = max(self._limit - (time.perf_counter() - self._started), 0.0)
-        self._number -= 1
-        return left / (self._number + 1)

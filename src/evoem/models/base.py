@@ -14,7 +14,7 @@ else. These are all members; EM needs the first seven.
 | `empty_statistics(params)` | `Stats` of no rows: a NamedTuple of arrays that add |
 | `accumulate(stats, params, derived, rows, posterior)` | adds those of a block of rows, in place |
 | `update(params, stats)` | the M-step's `Params`, or candidates for them |
-| `initialize(X, observed, n_latents, rng)` | `Params` to start from |
+| `initialize(X, observed, n_latents, rng, comm)` | `Params` to start from |
 | `check(params, X, observed, states)` | refuses a model that cannot be used |
 | `first_states(derived, rows, n_states)` | states that rows start from, in place of random ones |
 | `log_constants(derived, rows)` | what the fitness of parents leaves out |
@@ -63,6 +63,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from evoem.ranking import rank_inactive
+from evoem.runtime.communicator import ALONE, Communicator
 from evoem.states import (
     Genomes,
     Population,
@@ -76,10 +77,26 @@ from evoem.validation import Mask, Positions
 
 
 class Posterior(NamedTuple):
-    """Truncated posteriors of a block of rows (eq:tvem_truncated_posterior)."""
+    """Truncated posteriors of a block of rows (eq:tvem_truncated_posterior).
 
-    states: States  # (n_rows, n_states, n_words)
-    weights: NDArray[np.float64]  # (n_rows, n_states), each row sums to one
+    Attributes
+    ----------
+    states : uint64 array of shape (n_rows, n_states, n_words)
+    weights : float64 array of shape (n_rows, n_states)
+        Each row sums to one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evoem.models import Posterior
+    >>> from evoem.states import pack
+    >>> states = pack(np.array([[[True, False], [True, True]]]))
+    >>> Posterior(states, np.array([[0.75, 0.25]])).states.shape
+    (1, 2, 1)
+    """
+
+    states: States
+    weights: NDArray[np.float64]
 
 
 class Prior(NamedTuple):
@@ -91,7 +108,14 @@ class Prior(NamedTuple):
 
 
 class Model(ABC):
-    """See the module's docstring."""
+    """What EM needs to know about a generative model; a table of all members is in the module.
+
+    Examples
+    --------
+    >>> from evoem.models import BinarySparseCodingModel, Model
+    >>> isinstance(BinarySparseCodingModel(), Model)
+    True
+    """
 
     # `first_states(derived, rows, n_states)`: states that rows start from, (n_rows, n_states,
     # n_words). EM asks for no more than there are latents. None: random ones.
@@ -106,7 +130,11 @@ class Model(ABC):
 
     @abstractmethod
     def prepare_rows(
-        self, derived: Any, X: NDArray[np.floating], observed: Mask, positions: Positions = None
+        self,
+        derived: Any,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        positions: Positions = None,
     ) -> Any:
         """What the log-joint needs of a block of rows.
 
@@ -153,13 +181,22 @@ class Model(ABC):
         raise self._undefined("update")
 
     def initialize(
-        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+        self,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        n_latents: int,
+        rng: np.random.Generator,
+        comm: Communicator = ALONE,
     ) -> Any:
-        """Parameters to start from."""
+        """Parameters to start from.
+
+        Asked for `comm` only if there are several processes, of which each has some of the rows:
+        all must come to the same parameters. `models.all_rows` helps.
+        """
         raise self._undefined("initialize")
 
     def check(  # noqa: B027 - most models need no check
-        self, params: Any, X: NDArray[np.floating], observed: Mask, states: States
+        self, params: Any, X: NDArray[np.floating], observed: Mask | None, states: States
     ) -> None:
         """Refuse a model that cannot be used, before the first iteration with these states."""
 
@@ -181,9 +218,9 @@ class Model(ABC):
     def finish_statistics(self, derived: Any, stats: Any) -> tuple[Any, Any]:
         """Statistics for the next M-step, and what later M-steps may still use of them.
 
-        Called once for each part of the data and in each process, when the statistics of its rows
-        are added up, and before they are added to those of other parts and processes. `derived`
-        belongs to the parameters they were gathered with. May overwrite `stats`.
+        Called once for each part of the data, when the statistics of its rows in all processes are
+        added up, and before they are added to those of other parts. Every process does so.
+        `derived` belongs to the parameters they were gathered with. May overwrite `stats`.
         """
         return stats, stats
 
@@ -219,7 +256,9 @@ class Model(ABC):
             raise self._undefined("a prior that depends on positions")
 
 
-def log_joint(model: Model, params: Any, x: ArrayLike, observed: Mask, state: ArrayLike) -> float:
+def log_joint(
+    model: Model, params: Any, x: ArrayLike, observed: Mask | None, state: ArrayLike
+) -> float:
     """log p(s, x) of one row and one boolean state."""
     row = np.atleast_2d(np.asarray(x, np.float64))
     mask = None if observed is None else np.atleast_2d(observed)

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from evoem.models import linear
+from evoem.models.all_rows import AllRows
 from evoem.models.base import Posterior, Prior
+from evoem.models.ceiling import below_ceiling
 from evoem.models.linear import LinearModel, Rows
 from evoem.models.linear_moments import (
     LinearStats,
@@ -27,8 +29,9 @@ from evoem.models.observed_gram import empty_gram, gather_observed, start_row
 from evoem.models.residual_ranking import Guide, rank_by_residual
 from evoem.models.triangles import pack, row_start, unpack
 from evoem.ranking import GROUPS, empty_ranks
+from evoem.runtime.communicator import ALONE, Communicator
 from evoem.runtime.compile import ZERO, kernel
-from evoem.runtime.linalg import square
+from evoem.runtime.linalg import square, symmetric
 from evoem.states import Genomes, Population, active_latents
 from evoem.validation import Mask
 
@@ -64,8 +67,10 @@ class Derived(NamedTuple):
 def _log_joints(derived, rows, known, population):
     states, out, starts, stops = population
     V, products, logits, bias = derived.scaled, derived.products, derived.logits, derived.bias
-    projections, base, complete = rows.projections, rows.base, rows.complete
-    H = len(bias)
+    projections, base, ceilings, complete = (
+        rows.projections, rows.base, rows.ceiling, rows.complete
+    )  # fmt: skip
+    H, least = len(bias), logits.min()
     active = np.empty(H + 1, np.int64)
     if known is not None:
         local = np.empty(H * H)
@@ -88,7 +93,7 @@ def _log_joints(derived, rows, known, population):
                     value += logits[active[i]] + projections[r, active[i]] - 0.5 * local[i * k + i]
                     for j in range(i):
                         value -= local[i * k + j]
-            out[r, m] = value
+            out[r, m] = below_ceiling(value, ceilings[r], logits, least, active, k)
 
 
 @kernel
@@ -168,7 +173,11 @@ def _best_additions(guide, gram, projections, genomes, out):
 class BinarySparseCodingModel(LinearModel):
     """Binary sparse coding behind the model contract.
 
-    `updates="printed"` differs with missing values only: it fills them in by their estimate.
+    Parameters
+    ----------
+    init, updates, least_noise_variance, by_feature
+        See `LinearModel`. `updates="printed"` differs with missing values only: it fills them in
+        by their estimate. `updates="authors"` moreover takes σ² from the old W.
 
     Examples
     --------
@@ -252,6 +261,8 @@ class BinarySparseCodingModel(LinearModel):
             float(params.noise_variance),
             self.least_noise_variance,
         )
+        if self.as_authors:
+            noise_variance = self._authors_noise_variance(params, stats)
         pi = stats.activation.mean() / stats.n_rows  # app:mstep_equations: π
         return BinarySparseCodingParams(
             components,
@@ -259,14 +270,32 @@ class BinarySparseCodingModel(LinearModel):
             np.array(noise_variance),
         )
 
+    def _authors_noise_variance(
+        self, params: BinarySparseCodingParams, stats: LinearStats
+    ) -> float:
+        """σ² from Σ⟨|y - W s|²⟩ of the old W over what was observed."""
+        old = params.components
+        second = symmetric(unpack(stats.second))
+        residual = float(stats.data_square) + float(np.vdot(second @ old - 2 * stats.cross, old))
+        residual -= float(stats.filled[1].sum())  # what a filled in value leaves is its variance
+        return linear.authors_noise_variance(
+            stats, residual, float(params.noise_variance), self.least_noise_variance
+        )
+
     def prior(self, params: BinarySparseCodingParams) -> Prior:
         pi, W = params.activation_probs, params.components
         return Prior(pi, pi @ W, (pi * (1 - pi)) @ W**2)
 
     def initialize(
-        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+        self,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        n_latents: int,
+        rng: np.random.Generator,
+        comm: Communicator = ALONE,
     ) -> BinarySparseCodingParams:
-        components, variance = self.initial_dictionary(X, observed, n_latents, rng)
+        rows = AllRows(X, observed, comm)
+        components, variance = self.initial_dictionary(rows, n_latents, rng)
         return BinarySparseCodingParams(
             components, np.full(n_latents, 1.0 / max(n_latents, 2)), np.array(variance)
         )

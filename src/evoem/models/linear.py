@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
 from evoem import validation
-from evoem.models import linear_moments
+from evoem.models import by_feature, linear_moments
+from evoem.models.all_rows import AllRows
 from evoem.models.base import Model, Posterior, Prior
+from evoem.models.by_feature import PROXIMITY
 from evoem.models.linear_moments import (
     NOISE_FLOORS,
     LinearStats,
@@ -24,20 +26,20 @@ from evoem.models.linear_moments import (
     moment_parts,
     negligible_weight,
 )
+from evoem.runtime.communicator import ALONE, Communicator
 from evoem.runtime.linalg import cholesky, solve
 from evoem.validation import Mask, Positions
 
 # Rows go through the matrix product in multiples of this, so that BLAS treats each row the same way
 # whatever rows it comes with, and the result of a row does not depend on them.
 ROW_MULTIPLE = 16
-# Pulls weights of latents that are never active to their old value, and nothing else.
-PROXIMITY = 1e-10
 PROBABILITY_FLOOR = 1e-8
+AUTHORS_PROBABILITY_FLOOR = 5e-5
 
 
-def least_noise(values: NDArray[np.floating]) -> float:
+def least_noise(rows: AllRows) -> float:
     """The smallest noise variance that goes with such data."""
-    return NOISE_FLOORS[values.dtype] * float(np.square(values, dtype=np.float64).mean())
+    return NOISE_FLOORS[rows.X.dtype] * rows.mean_square()
 
 
 def slice_rows(rows: Any, part: slice | NDArray[np.int64]) -> Any:
@@ -61,13 +63,15 @@ class Rows(NamedTuple):
 
     projections: NDArray[np.floating]  # (n_rows, H)  W y / σ², scaled as the model needs it
     base: NDArray[np.float64]  # (n_rows,)  all of the log-joint that no latent changes
+    ceiling: NDArray[np.float64]  # (n_rows,)  the same without the data, see `evoem.models.ceiling`
     constants: NDArray[np.float64]  # (n_rows,)  C(Θ) of app:lpj
     complete: NDArray[np.bool_]  # (n_rows,)  nothing is missing
     X: NDArray[np.floating]  # zeros where missing
-    observed: Mask  # (n_rows, D), None if nothing is missing anywhere
+    observed: Mask | None  # (n_rows, D), None if nothing is missing anywhere
     # If the prior depends on where a row lies: what then takes the place of the model's own bias.
     sites: Any = None  # `subspace.spatial_prior.Sites`
     bias: NDArray[np.float64] | None = None  # (n_rows, H)
+    logits: NDArray[np.float64] | None = None  # (n_rows, H)  of this the log-odds
 
 
 def prepare_rows(
@@ -76,7 +80,7 @@ def prepare_rows(
     constant_variance: float,
     log_prior: float,
     X: NDArray[np.floating],
-    observed: Mask,
+    observed: Mask | None,
 ) -> Rows:
     """Rows for a projector V / σ, V the scaled dictionary: projections X Vᵀ / σ.
 
@@ -86,12 +90,14 @@ def prepare_rows(
     counts: Any = n_features if observed is None else observed.sum(1)
     base = np.einsum("nd,nd->n", X, X, dtype=np.float64)
     base *= -0.5 / noise_variance
-    base += log_prior - 0.5 * counts * np.log(2 * np.pi * noise_variance)
+    ceiling = np.empty(len(X))
+    ceiling[:] = log_prior - 0.5 * counts * np.log(2 * np.pi * noise_variance)
+    base += ceiling
     constants = np.empty(len(X))
     constants[:] = log_prior - 0.5 * counts * np.log(2 * np.pi * constant_variance)
     complete = np.empty(len(X), np.bool_)
     complete[:] = counts == n_features
-    return Rows(row_products(X, projector), base, constants, complete, X, observed)
+    return Rows(row_products(X, projector), base, ceiling, constants, complete, X, observed)
 
 
 def update_dictionary(
@@ -104,9 +110,13 @@ def update_dictionary(
     """The W and σ² that maximise the bound, given the moments; `second` is Σ⟨c cᵀ⟩, of which the
     lower triangle is used. σ² stays above the least one.
 
-    With missing values they maximise a lower bound of it that touches it at the old W (the missing
-    y are latent), with σ² counted over observed entries; so the bound does not fall either way.
+    With statistics by feature that holds with missing values too. Else they then maximise a lower
+    bound of it that touches it at the old W (the missing y are latent), so the bound does not fall
+    either way. σ² is counted over observed entries.
     """
+    if len(stats.observed_second):
+        new, pulled = by_feature.new_dictionary(stats, second, W)
+        return new, noise_left(stats, new, pulled, old_variance, least_variance)
     pull = PROXIMITY * (np.trace(second) / len(second) + np.finfo(float).tiny)
     while True:  # ends: a large enough pull makes any matrix positive definite
         try:
@@ -130,6 +140,7 @@ def noise_left(
     """σ² that goes with a new W, for which Σ⟨c cᵀ⟩ W = Σ⟨c yᵀ⟩ + `pulled`."""
     # Σ⟨|y - W c|²⟩ = Σ⟨yᵀy⟩ - 2 Tr(W Σ⟨c yᵀ⟩) + Tr(Wᵀ Σ⟨c cᵀ⟩ W), with the system put in.
     residual = float(stats.data_square) - np.vdot(new, stats.cross) + np.vdot(pulled, new)
+    residual -= stats.filled[1].sum()  # printed: σ² is an average over what was observed
     return noise_variance(stats, float(residual), old, least)
 
 
@@ -142,6 +153,23 @@ def noise_variance(stats: LinearStats, residual: float, old: float, least: float
     n_observed = float(stats.n_observed)
     floor = min(max(float(stats.floor) / n_observed, least), old)
     return max(residual / n_observed, floor, np.finfo(float).tiny)
+
+
+def authors_noise_variance(
+    stats: LinearStats, residual: float, old: float, least: float = 0.0
+) -> float:
+    """σ² as the authors' programs average squared residuals of observed values.
+
+    A missing value counts below the fraction line, and an observed one above it with the old σ²
+    too, unless nothing is missing. This comes to rest at the average over observed values if half
+    are missing, below it if more are.
+    """
+    n_observed, n_features = float(stats.n_observed), stats.cross.shape[1]
+    n_values = float(stats.n_rows) * n_features
+    if n_observed == n_values:
+        return noise_variance(stats, residual, old, least)
+    added = residual + n_observed * old
+    return noise_variance(stats, added * n_observed / n_values, old, least)
 
 
 def clip_probabilities(
@@ -163,27 +191,24 @@ def few_active(*sizes: int) -> NDArray[np.float64]:
     return np.concatenate([np.full(size, min(2.0 / max(size, 1), 0.5)) for size in sizes])
 
 
-def observed_moments(X: NDArray[np.floating], observed: Mask) -> tuple[NDArray[np.float64], float]:
+def observed_moments(rows: AllRows) -> tuple[NDArray[np.float64], float]:
     """Mean of each feature, and their variance averaged over the features, of observed values.
 
     Features seen at most once have no variance; if that leaves none, as with a single row or equal
     rows, the variance is that of all values together.
     """
-    seen = np.ones(X.shape, np.bool_) if observed is None else observed
-    counts = seen.sum(0)
-    sums = X.sum(0, dtype=np.float64, where=seen)
+    counts, sums = rows.counts(), rows.sums()
     overall = sums.sum() / counts.sum()
     mean = np.where(counts > 0, sums / np.maximum(counts, 1), overall)
-    squares = np.square(X - mean, dtype=np.float64).sum(0, where=seen)
+    squares = rows.squares(mean)
     often = counts > 1
     variance = float((squares[often] / counts[often]).mean()) if often.any() else 0.0
-    square = float(np.square(X[seen], dtype=np.float64).mean())
-    if variance <= np.finfo(float).eps * square:
-        variance = float(np.square(X[seen] - overall, dtype=np.float64).mean())
-    return mean, max(variance, least_noise(X[seen]))
+    if variance <= np.finfo(float).eps * rows.mean_square():
+        variance = float(rows.squares(overall).sum() / counts.sum())
+    return mean, max(variance, least_noise(rows))
 
 
-def nothing_observed(observed: Mask) -> NDArray[np.int64]:
+def nothing_observed(observed: Mask | None) -> NDArray[np.int64]:
     """Rows without any observed value; their posterior is the prior, and known exactly."""
     return np.empty(0, np.int64) if observed is None else np.flatnonzero(~observed.any(1))
 
@@ -195,31 +220,55 @@ class LinearModel(Model):
     ----------
     init : {"mean", "data"}
         Initial dictionary: the mean of the data plus noise, as in the paper, or random data points.
-    updates : {"monotone", "printed"}
-        M-steps that never lower the bound, or those of app:mstep_equations.
+    updates : {"monotone", "printed", "authors"}
+        M-steps that never lower the bound, those of app:mstep_equations, or those of the authors'
+        programs.
     least_noise_variance : float
         σ² stays above this, where it is known: else a dictionary that explains noise lowers it.
+    by_feature : bool
+        Whether each feature is learnt from the rows in which it was observed alone, see
+        `evoem.models.by_feature`: fewer iterations where much is missing, and more memory.
     """
 
     # Options that are one of several words.
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "init": ("mean", "data"),
-        "updates": ("monotone", "printed"),
+        "updates": ("monotone", "printed", "authors"),
     }
 
     def __init__(
-        self, init: str = "mean", updates: str = "monotone", least_noise_variance: float = 0.0
+        self,
+        init: str = "mean",
+        updates: str = "monotone",
+        least_noise_variance: float = 0.0,
+        by_feature: bool = False,
     ) -> None:
         self.init = validation.choice("init", init, self.choices["init"])
         self.updates = validation.choice("updates", updates, self.choices["updates"])
         self.least_noise_variance = validation.real(
             "least_noise_variance", least_noise_variance, 0.0
         )
+        self.by_feature = validation.boolean("by_feature", by_feature)
+        if self.by_feature and self.printed:
+            raise ValueError(
+                "by_feature must be False for the paper's updates, which fill in what is missing; "
+                "got True."
+            )
 
     @property
     def printed(self) -> bool:
-        """Whether the paper's printed M-step is asked for."""
-        return self.updates == "printed"
+        """Whether the paper's M-step is asked for: as printed, or as in the authors' programs."""
+        return self.updates != "monotone"
+
+    @property
+    def as_authors(self) -> bool:
+        """Whether the M-step of the authors' programs is asked for."""
+        return self.updates == "authors"
+
+    @property
+    def least_probability(self) -> float:
+        """Activation probabilities stay at or above this."""
+        return AUTHORS_PROBABILITY_FLOOR if self.as_authors else PROBABILITY_FLOOR
 
     @abstractmethod
     def fill_moments(
@@ -236,7 +285,11 @@ class LinearModel(Model):
         return float(derived.noise_variance)
 
     def prepare_rows(
-        self, derived: Any, X: NDArray[np.floating], observed: Mask, positions: Positions = None
+        self,
+        derived: Any,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        positions: Positions = None,
     ) -> Rows:
         self._refuse_positions(positions)
         return prepare_rows(
@@ -264,7 +317,7 @@ class LinearModel(Model):
 
     def empty_statistics(self, params: Any) -> Any:
         """Statistics of no rows."""
-        return empty_stats(params.components, self.printed)
+        return empty_stats(params.components, self.printed, self.by_feature)
 
     def linear_part(self, stats: Any) -> LinearStats:
         """Those that all linear models have."""
@@ -312,7 +365,10 @@ class LinearModel(Model):
         """Add the statistics of rows by the moments of each."""
         sums = self.linear_part(stats)
         for _, some, moments in self._each_part(derived, rows, posterior, ~rows.complete, stats):
-            add_moments(sums, moments, some, params.components, self.printed)
+            if self.by_feature and some.observed is not None:
+                by_feature.add_observed(sums, moments, some.X, some.observed)
+            else:
+                add_moments(sums, moments, some, params.components, self.printed)
 
     def reconstruct(
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior
@@ -354,21 +410,24 @@ class LinearModel(Model):
         """
         raise self._undefined("with_dictionary")
 
-    def allowed(self, params: Any, X: NDArray[np.floating], observed: Mask) -> Any:
+    def allowed(
+        self,
+        params: Any,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        comm: Communicator = ALONE,
+    ) -> Any:
         """Given parameters, moved to where updates keep them."""
-        least = least_noise(X if observed is None else X[observed])
+        least = least_noise(AllRows(X, observed, comm))
         return params._replace(noise_variance=np.maximum(params.noise_variance, least))
 
     def initial_dictionary(
-        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+        self, rows: AllRows, n_latents: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.float64], float]:
         """Dictionary and noise variance to start from (subsec:verification)."""
-        mean, variance = observed_moments(X, observed)
+        mean, variance = observed_moments(rows)
         if self.init == "data":
-            chosen = rng.choice(len(X), n_latents, replace=n_latents > len(X))
-            points = X[chosen].astype(np.float64)
-            if observed is not None:
-                points = np.where(observed[chosen], points, mean)
-            return points, variance
-        noise = 0.25 * np.sqrt(variance) * rng.standard_normal((n_latents, X.shape[1]))
+            points, seen = rows.draw(rng, n_latents)
+            return np.where(seen, points, mean), variance
+        noise = 0.25 * np.sqrt(variance) * rng.standard_normal((n_latents, len(mean)))
         return mean + noise, variance

@@ -44,10 +44,19 @@ class LinearStats(NamedTuple):
     cross: NDArray[np.float64]  # (H, D)  Σ⟨c yᵀ⟩, missing y replaced by its expectation
     data_square: NDArray[np.float64]  # Σ⟨yᵀy⟩, likewise
     floor: NDArray[np.float64]  # what `data_square` is known to
-    outer: NDArray[np.float64]  # Σ⟨c⟩⟨c⟩ᵀ, likewise; only the printed updates need it
+    # Only the printed updates need what follows, else it is empty.
+    outer: NDArray[np.float64]  # Σ⟨c⟩⟨c⟩ᵀ, likewise
+    filled: NDArray[np.float64]  # (2, D)  Σ⟨W_d c⟩² and Σ Var(W_d c) of values that are missing
+    joint: NDArray[np.float64]  # (H, H)  Σ⟨s⟩⟨c⟩ᵀ, for a full Ψ as the authors' programs learn it
+    # Only what is learnt feature by feature needs this, see `by_feature`. `cross` and `data_square`
+    # are then over what was observed, and `second` over rows in which nothing is missing.
+    observed_second: NDArray[np.float64]  # (pairs, D)  Σ o_d⟨c cᵀ⟩ over other rows, likewise
+    power: NDArray[np.float64]  # (H,)  Σ⟨c²⟩ over these
 
 
-def empty_stats(W: NDArray[np.float64], printed: bool) -> LinearStats:
+def empty_stats(
+    W: NDArray[np.float64], printed: bool = False, by_feature: bool = False
+) -> LinearStats:
     """Statistics of no rows, for a dictionary like W."""
     n_latents, n_features = W.shape
     return LinearStats(
@@ -60,13 +69,17 @@ def empty_stats(W: NDArray[np.float64], printed: bool) -> LinearStats:
         np.zeros(()),
         np.zeros(()),
         np.zeros(n_pairs(n_latents) if printed else 0),
+        np.zeros((2, n_features if printed else 0)),
+        np.zeros((0, 0)),
+        np.zeros((n_pairs(n_latents) if by_feature else 0, n_features)),
+        np.zeros(n_latents if by_feature else 0),
     )
 
 
 def count(
     stats: LinearStats, dtype: np.dtype[Any], n_rows: float, n_observed: float, square: float
 ) -> None:
-    """Add rows, of which so many entries were observed, with their expected sum of squares."""
+    """Add rows: the number of their observed entries, and their expected sum of squares."""
     stats.n_rows[...] += n_rows
     stats.n_observed[...] += n_observed
     stats.data_square[...] += square
@@ -186,6 +199,10 @@ def add_cross(offsets, members, first, X, cross):
 @inlined
 def finish_row(members, begin, end, activation, first, means, printed, stats):
     """Add the members' ⟨s⟩ and ⟨c⟩ of a row, note ⟨c⟩ as `means`, and clear both for the next."""
+    if len(stats.joint) > 0:
+        for i in range(begin, end):
+            for j in range(begin, end):
+                stats.joint[members[i], members[j]] += activation[members[i]] * first[members[j]]
     for i in range(begin, end):
         h = members[i]
         means[i] = first[h]
@@ -202,7 +219,12 @@ def finish_row(members, begin, end, activation, first, means, printed, stats):
 
 
 @inlined
-def _add_means(members, begin, n, activation, first, printed, stats):
+def add_means(members, begin, n, activation, first, printed, stats):
+    """Add the n members' ⟨s⟩ and ⟨c⟩ of a row."""
+    if len(stats.joint) > 0:
+        for u in range(begin, begin + n):
+            for v in range(begin, begin + n):
+                stats.joint[members[u], members[v]] += activation[u] * first[v]
     for u in range(begin, begin + n):
         h = members[u]
         stats.activation[h] += activation[u]
@@ -215,7 +237,7 @@ def _add_means(members, begin, n, activation, first, printed, stats):
 
 
 @inlined
-def _add_incomplete_row(r, moments, observed, W, printed, expected, stats, scalars):
+def _add_incomplete_row(r, moments, observed, W, printed, expected, left, stats, scalars):
     """What a missing y_d adds: it is one more latent, ⟨y_d cᵀ⟩ = W_d ⟨c cᵀ⟩.
 
     The printed way puts in the estimate W_d ⟨c⟩ as if it had been observed.
@@ -228,13 +250,17 @@ def _add_incomplete_row(r, moments, observed, W, printed, expected, stats, scala
     for u in range(n):
         h = members[begin + u]
         expected[:] = 0.0
+        left[:] = 0.0
         for v in range(n):
             g = members[begin + v]
             weight = second[matrix + max(u, v) * n + min(u, v)]
             if v <= u and len(stats.second) > 0:
                 stats.second[h if v == u else row_start(len(W), h) + g] += weight
             if printed:
+                square = weight
                 weight = first[begin + u] * first[begin + v]
+                for d in range(D):
+                    left[d] += (square - weight) * W[g, d]
             if weight != 0.0:  # most pairs of members are active in no state together
                 for d in range(D):
                     expected[d] += weight * W[g, d]
@@ -242,6 +268,9 @@ def _add_incomplete_row(r, moments, observed, W, printed, expected, stats, scala
             if not observed[r, d]:
                 stats.cross[h, d] += expected[d]
                 scalars[1] += W[h, d] * expected[d]
+                if printed:
+                    stats.filled[0, d] += W[h, d] * expected[d]
+                    stats.filled[1, d] += W[h, d] * left[d]
 
 
 @kernel
@@ -250,19 +279,19 @@ def _add_moments(moments, X, complete, observed, W, printed, stats, scalars):
     offsets, _, members, activation, first, _ = moments
     add_cross(offsets, members, first, X, stats.cross)
     D = X.shape[1]
-    expected = np.empty(D)
+    expected, left = np.empty((2, D))
     for r in range(X.shape[0]):
         total = 0.0
         for d in range(D):
             total += np.float64(X[r, d]) * np.float64(X[r, d])
         scalars[1] += total
         n = offsets[r + 1] - offsets[r]
-        _add_means(members, offsets[r], n, activation, first, printed, stats)
+        add_means(members, offsets[r], n, activation, first, printed, stats)
         if observed is None or complete[r]:
             scalars[0] += D
             continue
         if observed is not None:  # said again for the compiler, which then leaves this part out
-            _add_incomplete_row(r, moments, observed, W, printed, expected, stats, scalars)
+            _add_incomplete_row(r, moments, observed, W, printed, expected, left, stats, scalars)
 
 
 def add_moments(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from evoem import validation
+from evoem.models.all_rows import AllRows
 from evoem.models.base import Model, Posterior, Prior
 from evoem.models.linear import (
     PROBABILITY_FLOOR,
@@ -24,6 +25,7 @@ from evoem.models.linear import (
     nothing_observed,
     row_products,
 )
+from evoem.runtime.communicator import ALONE, Communicator
 from evoem.runtime.compile import inlined, kernel
 from evoem.states import Population, active_latents
 from evoem.validation import Mask, Positions
@@ -60,7 +62,7 @@ class Rows(NamedTuple):
     off_costs: NDArray[np.floating]  # (n_rows, H)  Σ over observed y_d = 0 of log(1 - W_dh)
     on: NDArray[np.int64]  # (n_rows, D): first the dimensions with y_d = 1
     n_on: NDArray[np.int64]
-    observed: Mask  # (n_rows, D), None if nothing is missing anywhere
+    observed: Mask | None  # (n_rows, D), None if nothing is missing anywhere
 
 
 class NoisyOrStats(NamedTuple):
@@ -252,7 +254,7 @@ class NoisyOrModel(Model):
         self,
         derived: Derived,
         X: NDArray[np.floating],
-        observed: Mask,
+        observed: Mask | None,
         positions: Positions = None,
     ) -> Rows:
         self._refuse_positions(positions)
@@ -341,21 +343,27 @@ class NoisyOrModel(Model):
         return Prior(params.activation_probs, 1 - stays_off, square - stays_off**2)
 
     def initialize(
-        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+        self,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        n_latents: int,
+        rng: np.random.Generator,
+        comm: Communicator = ALONE,
     ) -> NoisyOrParams:
         if self.init == "data":
-            chosen = rng.choice(len(X), n_latents, replace=n_latents > len(X))
-            points = X[chosen].astype(np.float64)
-            if observed is not None:
-                points = np.where(observed[chosen], points, 0.5)
-            components = 0.1 + 0.8 * points
+            points, seen = AllRows(X, observed, comm).draw(rng, n_latents)
+            components = 0.1 + 0.8 * np.where(seen, points, 0.5)
         else:
             components = rng.random((n_latents, X.shape[1]))
         pi = np.full(n_latents, 1.0 / max(n_latents, 2))
         return self.allowed(NoisyOrParams(components, pi), X, observed)
 
     def allowed(
-        self, params: NoisyOrParams, X: NDArray[np.floating], observed: Mask
+        self,
+        params: NoisyOrParams,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        comm: Communicator = ALONE,
     ) -> NoisyOrParams:
         return self._within_bounds(params.components, params.activation_probs)
 

@@ -22,7 +22,7 @@ class ObservedGram(NamedTuple):
     products: NDArray[np.float64]  # a lower triangle, row after row, NaN where not yet computed
 
 
-def empty_gram(V: NDArray[np.floating], observed: Mask) -> ObservedGram | None:
+def empty_gram(V: NDArray[np.floating], observed: Mask | None) -> ObservedGram | None:
     """Room for the inner products of one row at a time; None if nothing is missing."""
     if observed is None:
         return None

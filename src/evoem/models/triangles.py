@@ -31,7 +31,7 @@ def gather(products, n_latents, active, k, out):
 
 
 def n_pairs(n_latents: int) -> int:
-    """Pairs of so many latents, each with itself included."""
+    """Pairs of latents, those of a latent with itself included."""
     return n_latents * (n_latents + 1) // 2
 
 

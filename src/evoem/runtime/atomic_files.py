@@ -1,54 +1,262 @@
 """Write files whole or not at all."""
 
+import errno
+import hashlib
 import os
 import secrets
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+try:
+    import fcntl
+except ImportError:  # not on this platform
+    fcntl = None  # type: ignore[assignment]
+
+# What file systems without locks say; on them two processes that write the same file at the same
+# time may fail.
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+# What file systems say that sync files, but no folders.
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+_BINARY = getattr(os, "O_BINARY", 0)
 
 
 class FileError(ValueError):
     """A file that cannot be read or written, said in one sentence."""
 
 
-def check_place(path: Path, *, force: bool) -> None:
-    """Refuse a path that nothing could be written to; an existing file too, unless `force`."""
+Write = Callable[[IO[bytes]], object]
+
+
+def check_place(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
+    """Refuse a path that nothing could be written to; an existing file too, unless `force`.
+
+    What is read, `inputs`, is never written over; nor is anything but a file, such as a device.
+    """
     try:
         folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
             raise FileError(f"{path} must be in an existing folder; found no {folder}.")
         if path.is_dir():
             raise FileError(f"{path} must be a file; got a folder.")
-        if path.exists() and not force:
-            raise FileError(f"{path} must not exist yet unless force is given; found a file.")
+        if path.exists():
+            if not path.is_file():
+                raise FileError(f"{path} must be a file; got a pipe, a device or the like.")
+            if any(other.exists() and path.samefile(other) for other in inputs):
+                raise FileError(f"{path} must not be written over: it is read.")
+            if not force:
+                raise FileError(f"{path} must not exist yet unless force is given; found a file.")
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise FileError(
             f"{path} must be a place that can be written to; got {error.strerror}."
         ) from error
+    except FileError:
+        raise
+    except ValueError as error:  # a null character in its name
+        raise FileError(f"{str(path)!r} must be the path of a file; got an {error}.") from error
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], object], *, force: bool) -> None:
-    """Call `write` on a temporary file beside `path`, and move it there when all is written.
+def write_whole(path: Path, write: Write, *, force: bool) -> None:
+    """Write a file, or nothing; see `write_together`."""
+    write_together({path: write}, force=force)
 
-    An existing file is replaced only with `force`, and keeps its permissions.
+
+def write_together(outputs: Mapping[Path, Write], *, force: bool) -> None:
+    """Write all files, or none: beside their places, and moved there when all are on the disk.
+
+    Existing files are replaced only with `force`, and keep their permissions. What was moved before
+    something failed is moved back. Two paths must not lead to the same file.
     """
-    check_place(path, force=force)
-    target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = target.with_name(f".evoem-{secrets.token_hex(8)}.tmp")
+    targets = {path: Path(os.path.realpath(path)) for path in outputs}  # a link stays a link
+    for path in outputs:
+        check_place(path, force=force)
+    with _told(next(iter(outputs))), ExitStack() as opened, ExitStack() as undone:
+        beside = {}
+        for path in sorted(outputs, key=targets.__getitem__):  # nobody waits for who waits for him
+            with _told(path):
+                beside[path] = opened.enter_context(_beside(targets[path]))
+                outputs[path](beside[path].file)
+                beside[path].complete()
+        for path in outputs:
+            with _told(path):
+                check_place(path, force=force)  # another process may have made it
+                target, existed = targets[path], targets[path].exists()
+                if existed:
+                    shutil.copymode(target, beside[path].path)
+                    undone.callback(os.replace, _kept(target, opened), target)
+                beside[path].take_place(force=force)
+                if not existed:
+                    undone.callback(target.unlink, missing_ok=True)
+        undone.pop_all()
+    for folder in {target.parent for target in targets.values()}:
+        _sync_folder(folder)
+
+
+def _kept(target: Path, opened: ExitStack) -> Path:
+    """Another name for a file that is about to be replaced, until `opened` is closed.
+
+    Meanwhile nobody else writes to the target: what has that name was left by a killed process.
+    """
+    kept = _hidden(target, "as it was")
+    kept.unlink(missing_ok=True)
+    opened.callback(kept.unlink, missing_ok=True)
     try:
-        with temporary.open("x+b") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
+        os.link(target, kept)
+    except OSError:  # a file system without links
+        shutil.copy2(target, kept)
+    return kept
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say which file could not be written."""
+    try:
+        yield
+    except FileError:
+        raise
     except (OSError, ValueError, struct.error) as error:
         raise FileError(f"{path} must be written in full; writing failed: {error}.") from error
+
+
+def replace_whole(path: Path, write: Write) -> None:
+    """Write a file that is written again and again: what was there stays until then."""
+    target = Path(os.path.realpath(path))
+    with _told(path):
+        with file_beside(target) as (temporary, file):
+            write(file)
+            if target.exists():
+                shutil.copymode(target, temporary)
+        _sync_folder(target.parent)
+
+
+@contextmanager
+def file_beside(
+    target: Path, mode: int = 0o666, *, synced: bool = True
+) -> Iterator[tuple[Path, IO[bytes]]]:
+    """A new file that takes the place of `target` when all is written to it, and on the disk."""
+    with _beside(target, mode) as beside:
+        yield beside.path, beside.file
+        beside.complete(synced=synced)
+        beside.take_place()
+
+
+class _Beside:
+    """A new file that is to take the place of another."""
+
+    def __init__(self, target: Path, path: Path, file: IO[bytes]) -> None:
+        self.target = target
+        self.path = path
+        self.file = file
+        self.moved = False
+
+    def complete(self, *, synced: bool = True) -> None:
+        """All was written to it."""
+        self.file.flush()
+        if synced:
+            os.fsync(self.file.fileno())
+        if fcntl is None:
+            self.file.close()  # elsewhere open files cannot be renamed
+
+    def take_place(self, *, force: bool = True) -> None:
+        """Take the name of the target, with `force` from what has it."""
+        if not force:
+            try:
+                os.link(self.path, self.target)
+                return
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without links
+                pass
+        os.replace(self.path, self.target)
+        self.moved = True
+
+
+@contextmanager
+def _beside(target: Path, mode: int = 0o666) -> Iterator[_Beside]:
+    """A file beside the target, which is gone at the end unless it has taken its place.
+
+    For each target it has a name of its own, always the same: what a killed process leaves, the
+    next one removes. While the file is written it is locked; others wait who write to the target.
+    Where there are no such locks the name is random, and what is left stays.
+    """
+    temporary = _hidden(target, "to be")
+    file = open(temporary, "w+b", opener=lambda *_: _new_locked(temporary, mode))  # noqa: SIM115
+    beside = _Beside(target, temporary, file)
+    try:
+        yield beside
     finally:
-        temporary.unlink(missing_ok=True)
+        if fcntl is None:
+            _close(file)
+        if not beside.moved:
+            temporary.unlink(missing_ok=True)  # while it is locked
+        _close(file)
+
+
+def _close(file: IO[bytes]) -> None:
+    """Close a file of which all is on the disk, or nothing is wanted any more.
+
+    What could not be written, to a full disk, is tried again by `close`, which says so again.
+    """
+    with suppress(OSError):
+        file.close()
+
+
+def _hidden(target: Path, what: str) -> Path:
+    """A name beside a file, always the same where locks tell whether somebody else has it."""
+    digest = hashlib.blake2b(os.fsencode(target.name), digest_size=8, person=what.encode())
+    name = secrets.token_hex(8) if fcntl is None else digest.hexdigest()
+    return target.with_name(f".evoem-{name}.tmp")
+
+
+def _new_locked(path: Path, mode: int) -> int:
+    """A file that was not there before, opened, and locked where that is possible."""
+    while True:
+        try:
+            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY, mode)
+            if _locked(opened, path):
+                return opened
+        except FileExistsError:
+            try:
+                opened = os.open(path, os.O_RDONLY | _BINARY)
+            except FileNotFoundError:  # done just now
+                continue
+            if _locked(opened, path):  # left by a process that is no more
+                path.unlink(missing_ok=True)
+        os.close(opened)
+
+
+def _locked(opened: int, path: Path) -> bool:
+    """Wait for a lock; False if the file has lost its name meanwhile."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+    try:
+        return os.path.samestat(os.fstat(opened), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let a new name survive a power failure too, where folders can be opened."""
+    if os.name != "posix":
+        return
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # new files may be put into it, but it may not be read
+        return
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+    finally:
+        os.close(opened)

@@ -4,8 +4,9 @@ The cache only saves time. Whatever goes wrong with it, code is compiled in memo
 first trouble is told, in one line, to the logger "evoem".
 
 Files of the cache are run, so nobody else may be able to write them: a folder counts only if it and
-all folders above belong to this user or to root, and no others may write to them. Each file begins
-with a hash of the rest: a damaged one is not run, and is replaced.
+all folders above belong to this user or to root, and no others may write to them. Where each user
+has a group of their own, its members are no others. Each file begins with a hash of the rest: a
+damaged one is not run, and is replaced.
 """
 
 import errno
@@ -16,8 +17,17 @@ import re
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+
+from evoem.runtime.atomic_files import file_beside
+
+try:
+    import grp
+    import pwd
+except ImportError:  # not on this platform
+    grp = pwd = None  # type: ignore[assignment]
 
 LOGGER = logging.getLogger("evoem")
 
@@ -31,6 +41,8 @@ IMPORTS = re.compile(
 )
 COMMENT = re.compile(rb"#[^\n]*")
 MOST_LINKS = 40
+# What is said of a file without an access list, or by a file system without any.
+NO_ACCESS_LIST = (errno.ENODATA, errno.ENOTSUP)
 CHECKSUM = hashlib.sha256
 CHECKSUM_BYTES = 32
 
@@ -103,6 +115,46 @@ def trusted_owners() -> set[int]:
     return {0, os.getuid(), os.stat("/").st_uid}
 
 
+def is_private(group: int) -> bool:
+    """Whether nobody but this user, or root, is in a group.
+
+    Many systems give each user a group of the same name, to which new folders belong, and may be
+    written by. Where users cannot be listed the name tells.
+    """
+    if grp is None or pwd is None:
+        return False
+    trusted = trusted_owners()
+    try:
+        name, _, _, members = grp.getgrgid(group)
+        names = {pwd.getpwuid(user).pw_name for user in (os.getuid(), 0)}
+        if name not in names:
+            return False
+        users = {pwd.getpwnam(member).pw_uid for member in members}
+    except KeyError:  # no such group or user
+        return False
+    return users | {one.pw_uid for one in pwd.getpwall() if one.pw_gid == group} <= trusted
+
+
+def has_access_list(path: Path | int) -> bool:
+    """Whether a list of Linux gives further users what the mode gives to the group."""
+    try:
+        os.getxattr(path, "system.posix_acl_access")
+    except AttributeError:  # not on this platform, where modes do not show such lists
+        return False
+    except OSError as error:
+        return error.errno not in NO_ACCESS_LIST
+    return True
+
+
+def others_may_write(path: Path | int, found: os.stat_result) -> bool:
+    """Whether anybody but this user, or root, may write to a file or folder, given its mode."""
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    if not found.st_mode & stat.S_IWGRP:
+        return False
+    return has_access_list(path) or not is_private(found.st_gid)
+
+
 def weak_spot(folder: Path) -> str | None:
     """Where others could put code into a folder, or swap it or one above; None if nowhere.
 
@@ -126,7 +178,8 @@ def weak_spot(folder: Path) -> str | None:
             ahead += target.parts[: 0 if target.is_absolute() else None : -1]
             here = Path("/") if target.is_absolute() else here.parent
             continue
-        if found.st_mode & 0o022 and not (ahead and found.st_mode & stat.S_ISVTX):
+        sticky = ahead and found.st_mode & stat.S_ISVTX
+        if not sticky and others_may_write(here, found):
             return f"others may write to {here}"
         if not ahead:
             return None
@@ -151,12 +204,18 @@ class CodeCache:
         self.folder = folder
         self._writable = folder is not None
         self._silent = False
+        # Whether code of a name was brought by another process, which is waited for.
+        self.wait_for: Callable[[str], bool] = lambda name: False
 
     def trouble(self, what: object) -> None:
         """Say the first thing that goes wrong, and no other."""
         if not self._silent:
             self._silent = True
             LOGGER.warning("The cache of compiled code is not used as it should be: %s.", what)
+
+    def has(self, name: str) -> bool:
+        """Whether something is kept by a name."""
+        return self.folder is not None and (self.folder / name).is_file()
 
     def load(self, name: str) -> bytes | None:
         """What was kept by a name, if it is there, whole and ours."""
@@ -167,7 +226,7 @@ class CodeCache:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if hasattr(os, "getuid") and (
-                    found.st_uid not in trusted_owners() or found.st_mode & 0o022
+                    found.st_uid not in trusted_owners() or others_may_write(file.fileno(), found)
                 ):
                     self.trouble(f"{path} may be written by others")
                     return None
@@ -187,21 +246,14 @@ class CodeCache:
         if self.folder is None or not self._writable:
             return
         path = self.folder / name
-        temporary = None
         try:
             make_private(path.parent)
-            handle, temporary = tempfile.mkstemp(".tmp", path.stem, path.parent)
-            with open(handle, "wb") as file:
+            with file_beside(path, 0o600, synced=False) as (_, file):
                 file.write(CHECKSUM(content).digest())
                 file.write(content)
-            os.replace(temporary, path)  # another process may be writing the same
-            temporary = None
         except OSError as error:
             self._writable = False
             self.trouble(error)
-        finally:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
 
 
 def usable(folder: Path) -> bool:

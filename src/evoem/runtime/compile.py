@@ -1,4 +1,4 @@
-"""The only file that knows Numba's options and where compiled code is cached.
+"""Numba's options, and where compiled code is cached.
 
 Kernels are serial and release the GIL: threads come from a pool over blocks of rows (`em`), which
 compiles several times faster than Numba's own parallel mode and cannot change a result.
@@ -26,6 +26,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from evoem.runtime.code_cache import PACKAGE, open_cache, sources_digest
+from evoem.runtime.helper_code import HelperCompiler
 
 # Numba makes the attributes of its configuration at run time, where type checkers do not see them.
 config: Any = numba.config
@@ -47,6 +48,8 @@ YES = np.bool_(True)
 CACHE = open_cache(config.CACHE_DIR)  # Numba's own variable wins if the user set it
 # Code is of use only to what it was compiled by and for; the processor is asked of Numba each time.
 COMPILED_BY = (sys.version, numba.__version__, llvmlite.__version__)
+# Kernels that were needed so far, with the types of their arguments, in this order.
+NEEDED: list[tuple[Callable[..., Any], Any]] = []
 
 
 class KernelCache(_Cache):
@@ -69,6 +72,10 @@ class KernelCache(_Cache):
 
     def flush(self) -> None: ...
 
+    def name(self, signature: Any, target_context: Any) -> str:
+        """Of the file with the code of a signature, in the cache."""
+        return self._name_and_key(signature, target_context.codegen())[0]
+
     def _name_and_key(self, signature: Any, codegen: Any) -> tuple[str, str]:
         code = self._function.__code__
         place = (code.co_firstlineno, code.co_code)
@@ -78,10 +85,13 @@ class KernelCache(_Cache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Code of a signature, or None."""
+        NEEDED.append((self._function, sig))
         target_context.refresh()
         try:
             name, key = self._name_and_key(sig, target_context.codegen())
             content = CACHE.load(name)
+            if content is None and CACHE.wait_for(name):
+                content = CACHE.load(name)
             if content is None:
                 return None
             own_key, payload = pickle.loads(content)
@@ -116,9 +126,26 @@ def kernel_folder(file: str) -> str | None:
         return None
 
 
+def is_kept(kernel: Any, signature: Any) -> bool | None:
+    """Whether the code of a kernel is in the cache for these arguments; None if it is never."""
+    cache = kernel._cache
+    if not isinstance(cache, KernelCache):
+        return None
+    return CACHE.has(cache.name(signature, kernel.targetctx))
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on its first call, or load it from the cache."""
-    compiled = numba.njit(**OPTIONS)(function)
+    return _cached(function, OPTIONS)
+
+
+def kernel_in_order(function: Callable[..., Any]) -> Any:
+    """The same, with sums in their order: where x + y - y is not x."""
+    return _cached(function, OPTIONS | {"fastmath": FAST_MATH - {"reassoc"}})
+
+
+def _cached(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    compiled = numba.njit(**options)(function)
     folder = kernel_folder(function.__code__.co_filename)
     # What a function encloses is not in its name: no kernel of ours does.
     if folder is not None and function.__closure__ is None:
@@ -133,6 +160,7 @@ INLINED: dict[str, Any] = OPTIONS | {
     "forceinline": True,
     "_nrt": False,
     "no_cpython_wrapper": True,
+    "pipeline_class": HelperCompiler,
 }
 
 

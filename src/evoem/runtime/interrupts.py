@@ -14,7 +14,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evoem.runtime.communicator import Communicator
 
 EXIT_INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
 EXIT_TERMINATED = 143
@@ -24,18 +27,27 @@ SENTENCE = "evoem: interrupted before everything was written."
 class Interrupts:
     """What came while interrupts were noted."""
 
-    def __init__(self, acknowledge: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, acknowledge: Callable[[int], None] | None = None, several: bool = False
+    ) -> None:
         self.number = 0
+        self.came = 0  # to this process, of which others need not know yet, if there are several
+        self.several = several
         self.waiting = False  # for a place to be raised at
         self.patience = 1  # how many may wait
         self._acknowledge = acknowledge
 
     def note(self, number: int, frame: Any) -> None:
         """Handle the signal."""
-        self.number += 1
         termination = _TERMINATION.get()
         if number == signal.SIGTERM and termination is not None:
             termination.came = True
+        self.came += 1
+        if self.several:
+            if self._acknowledge is not None:
+                self._acknowledge(self.came)
+            return
+        self.number += 1
         if self.number > self.patience:
             raise KeyboardInterrupt
         self.waiting = True
@@ -49,6 +61,10 @@ class Termination:
     def __init__(self) -> None:
         self.came = False
 
+    def note(self, number: int, frame: Any) -> None:
+        """Handle the signal where somebody looks for it now and then."""
+        self.came = True
+
     def interrupt(self, number: int, frame: Any) -> None:
         """Handle the signal."""
         self.came = True
@@ -61,16 +77,19 @@ _MAY_RAISE = ContextVar("may_raise", default=0)  # from which interrupt on; 0: n
 
 
 @contextmanager
-def noted(acknowledge: Callable[[int], None] | None = None) -> Iterator[Interrupts]:
+def noted(
+    acknowledge: Callable[[int], None] | None = None, *, several: bool = False
+) -> Iterator[Interrupts]:
     """Note interrupts, unless that is done already, or they are somebody else's business.
 
-    `acknowledge` is called at once with the number of an interrupt that waits.
+    `acknowledge` is called at once with the number of an interrupt that waits. Of `several`
+    processes all must do the same: there interrupts count from where they `agree`.
     """
     outer = _NOTED.get()
     if outer is not None:
         yield outer
         return
-    own = Interrupts(acknowledge)
+    own = Interrupts(acknowledge, several)
     if not _in_main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield own
         return
@@ -107,6 +126,16 @@ def patient() -> Iterator[None]:
         noted.patience = before
 
 
+def agree(comm: "Communicator") -> None:
+    """Let all processes know of interrupts that came to any of them."""
+    if comm.size == 1:
+        return
+    noted = _NOTED.get()
+    came = max(comm.collect(0 if noted is None else noted.came))
+    if noted is not None and came > noted.number:
+        noted.number, noted.waiting = came, True
+
+
 def number() -> int:
     """How many interrupts were noted so far."""
     noted = _NOTED.get()
@@ -134,6 +163,17 @@ def terminable() -> Iterator[Termination]:
             yield own
     finally:
         _TERMINATION.reset(before)
+
+
+@contextmanager
+def termination_noted() -> Iterator[Termination]:
+    """Note SIGTERM, and go on, unless it is somebody else's business."""
+    own = Termination()
+    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield own
+        return
+    with _handled([signal.SIGTERM], own.note):
+        yield own
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from evoem.runtime import interrupts
 
@@ -41,13 +42,65 @@ class _Crew(NamedTuple):
 # Who helps this thread and is free: models are not told so by their arguments.
 _CREW: ContextVar[_Crew | None] = ContextVar("crew", default=None)
 
-_BLAS = ThreadpoolController()
+
+class _OneBlasThread:
+    """BLAS in one thread: ours are busy already, and its sums must not depend on their number.
+
+    That number is one for the whole process. So the first who wants this sets it, and the last sets
+    it back: otherwise it would be set back too early, or to one. Only BLAS by OpenMP has a number
+    for each thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._before: list[int] = []
+
+    @cached_property
+    def _libraries(self) -> tuple[list[Any], list[Any]]:
+        """Those that are loaded when this is first needed: of the process, and of each thread."""
+        found = ThreadpoolController().select(user_api="blas").lib_controllers
+        by_thread = [one for one in found if getattr(one, "threading_layer", "") == "openmp"]
+        return [one for one in found if one not in by_thread], by_thread
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        shared, own = self._libraries
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._before = _limit(shared, [1] * len(shared))
+        before = _limit(own, [1] * len(own))
+        try:
+            yield
+        finally:
+            _limit(own, before)
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    _limit(shared, self._before)
+
+
+def _limit(libraries: list[Any], numbers: list[int]) -> list[int]:
+    """Set their numbers of threads, and return those before."""
+    before = []
+    for library, number in zip(libraries, numbers, strict=True):
+        before.append(library.num_threads)
+        # threadpoolctl 3.8 lets one thread alone set them, until it is told that this has changed.
+        let_go = getattr(library, "clear_controlling_thread", lambda force: None)
+        let_go(force=True)
+        library.set_num_threads(number)
+        let_go(force=True)
+    return before
+
+
+one_blas_thread = _OneBlasThread()
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """BLAS in one thread: ours are busy already, and its sums must not depend on their number."""
-    with _BLAS.limit(limits=1, user_api="blas"):
+def one_library_thread() -> Iterator[None]:
+    """BLAS in one thread, and OpenMP, whose number of threads each of ours has for itself."""
+    with one_blas_thread(), threadpool_limits(1, user_api="openmp"):
         yield
 
 
@@ -167,7 +220,7 @@ def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
 
 
 def blocks(part: slice, n_bytes: int) -> list[slice]:
-    """The blocks of a part of the data, with statistics of so many bytes each.
+    """The blocks of a part of the data, with statistics of `n_bytes` each.
 
     The last ones are smaller and smaller: a thread that finds nothing left to do waits less long.
     """

@@ -5,7 +5,7 @@ import pytest
 import reference
 from problems import make_problem
 
-from evoem import em
+from evoem import posterior as truncated
 from evoem.models.base import Posterior
 from evoem.models.scratch import FEW
 from evoem.states import Genomes, pack
@@ -38,7 +38,7 @@ def test_log_joints_of_states_of_any_size_are_those_of_the_textbook(name, missin
     problem, observed, derived = prepared(name, missing)
     dense = make_states()
     rows = problem.model.prepare_rows(derived, problem.X, observed)
-    fast = em.posterior.evaluate(problem.model, derived, rows, pack(dense))
+    fast = truncated.evaluate(problem.model, derived, rows, pack(dense))
     for n, x in enumerate(problem.X):
         mask = np.ones(len(x), np.bool_) if observed is None else observed[n]
         slow = [reference.spike_slab_log_joint(problem.params, x, mask, s) for s in dense[n]]

@@ -1,20 +1,19 @@
 """Spike-and-slab coding with subspaces, against its slow twin and its limits."""
 
 import itertools
-import pickle
 
 import numpy as np
 import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.linalg import subspace_angles
 from subspace_problems import (
     GUIDED,
     MISSING,
     MODEL,
     SIZES,
     UNIFORM,
+    assert_that_the_bound_never_falls,
     for_all,
     log_joints,
     make_problem,
@@ -26,13 +25,10 @@ from subspace_problems import (
     statistics,
 )
 
-from evoem import SubspaceCoding, em, posterior, states
-from evoem.models import SpikeSlabModel, SubspaceModel
+from evoem import em, posterior, states
+from evoem.models import SpikeSlabModel
 from evoem.models.spike_slab.model import SpikeSlabParams
 from evoem.models.subspace import kernels, small_systems
-from evoem.models.subspace import model as subspace_model
-from evoem.models.subspace.start import Clusters, cluster
-from evoem.ranking import NONE
 from evoem.runtime.linalg import symmetric
 from evoem.states import Genomes
 
@@ -301,231 +297,13 @@ def test_statistics_of_parts_add_up_to_those_of_all_rows(missing):
     st.integers(0, 10_000),
 )
 def test_the_bound_never_falls(evolution, missing, seed):
-    """From few states, and from more than the best single ones; of wide latents and few features
-    too."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 4, rng.integers(2, 7))
-    shape = {"n_features": int(rng.integers(1, 9)), "n_rows": int(rng.integers(5, 40))}
-    params, X, observed = make_problem(missing, sizes=sizes, seed=seed, **shape)
-    n_states = int(rng.integers(1, min(9, 2 ** len(sizes))))
-    data = em.Data(X, observed)
-    state = em.init(MODEL, data, n_states=n_states, params=params, seed=seed)
-    evolution = evolution._replace(n_parents=min(3, n_states))
-    bounds, learnt = run_with_params(MODEL, data, state, evolution, max_iter=12)
-    # Tiny data can be explained without noise; |y|²/σ² is then large, and so is its rounding.
-    noise = min(float(params.noise_variance) for params in learnt)
-    tolerance = 1e-8 * max(1.0, np.abs(bounds).max()) + 4e-15 * np.square(X).sum(1).max() / noise
-    assert np.diff(bounds).min() > -tolerance
+    assert_that_the_bound_never_falls(MODEL, evolution, missing, seed)
 
 
 # ------------------------------------------------------------------------------------ guidance
 
 
-def exact_gains(params, x, mask, s):
-    """What activating each inactive latent adds, without the prior's log-odds."""
-    gains = np.full(len(s), -np.inf)
-    for g in np.flatnonzero(~s):
-        with_g = s.copy()
-        with_g[g] = True
-        pi = params.activation_probs[g]
-        gains[g] = reference.subspace_log_joint(params, x, mask, with_g)
-        gains[g] -= reference.subspace_log_joint(params, x, mask, s) + np.log(pi / (1 - pi))
-    return gains
-
-
-@pytest.mark.parametrize("own_features", [False, True])
-def test_additions_are_ranked_by_their_gains_where_latents_are_orthogonal(own_features):
-    """With values missing they stay orthogonal if each pattern has a feature of its own."""
-    missing = 0.4 if own_features else 0.0
-    params, X, observed = make_problem(missing, n_features=16, n_rows=12, seed=10)
-    rng = np.random.default_rng(10)
-    basis = np.eye(16) if own_features else np.linalg.qr(rng.normal(size=(16, 16)))[0]
-    W = np.empty_like(params.components)
-    for g, size in enumerate(SIZES):
-        own = slice(params.groups[g], params.groups[g + 1])
-        mixed = np.eye(size) if own_features else np.eye(size) + rng.normal(size=(size, size))
-        W[own] = rng.uniform(0.5, 3.0, (size, 1)) * (mixed @ basis[own])
-    params = params._replace(components=W)
-    dense = rng.random((len(X), 3, len(SIZES))) < 0.4
-    derived = MODEL.prepare(params, X.dtype)
-    rows = MODEL.prepare_rows(derived, X, observed)
-    genomes = Genomes(states.pack(dense), np.full(len(X), 3))
-    ranks = MODEL.best_additions(derived, rows, genomes, len(SIZES))
-    for n, p in np.ndindex(dense.shape[:2]):
-        found = ranks[n, p][ranks[n, p] != NONE]
-        assert set(found) == set(np.flatnonzero(~dense[n, p]))
-        gains = exact_gains(params, X[n], seen(X, observed)[n], dense[n, p])
-        assert (np.diff(gains[found]) < 1e-9).all()  # equal where nothing was observed
-
-
-@pytest.mark.parametrize("missing", MISSING)
-def test_additions_are_never_active_and_mostly_the_best(missing):
-    params, X, observed = make_problem(missing, n_rows=150, seed=11)
-    dense = np.random.default_rng(11).random((len(X), 1, len(SIZES))) < 0.4
-    dense[dense.all(-1)[:, 0], 0, 0] = False
-    derived = MODEL.prepare(params, X.dtype)
-    rows = MODEL.prepare_rows(derived, X, observed)
-    genomes = Genomes(states.pack(dense), np.ones(len(X), np.int64))
-    ranks = MODEL.best_additions(derived, rows, genomes, 2)[:, 0]
-    hits = []
-    for n in range(len(X)):
-        found = ranks[n][ranks[n] != NONE]
-        assert len(found) == min(2, (~dense[n, 0]).sum())
-        assert not dense[n, 0, found].any()
-        gains = exact_gains(params, X[n], seen(X, observed)[n], dense[n, 0])
-        hits.append(gains[found[0]] == gains.max())
-    assert np.mean(hits) > 0.6
-
-
-@pytest.mark.parametrize("largest", [3.0, 1e36])
-def test_latents_are_ranked_by_the_gains_of_all_their_patterns(largest):
-    sizes = np.array([2, 20, 1, 9, 8, 2])  # products of twenty such squares overflow
-    groups = np.concatenate([[0], np.cumsum(sizes)])
-    tiers = kernels.tiers_of(groups)
-    assert sorted(tiers.patterns) == list(range(groups[-1]))
-    rng = np.random.default_rng(0)
-    squares, shift = rng.uniform(0, largest, (3, groups[-1])), rng.normal(size=groups[-1])
-    correlations = rng.normal(size=(3, 4, groups[-1])) * np.sqrt(1 + squares)[:, None] * 4
-    dense = rng.random((3, 4, len(sizes))) < 0.3
-    genomes = Genomes(states.pack(dense), np.full(3, 4))
-    ranks = np.empty(dense.shape, np.int32)
-    kernels.rank_additions(
-        tiers, shift[tiers.patterns], squares[:, tiers.patterns], np.arange(3),
-        correlations[:, :, tiers.patterns], genomes, ranks,
-    )  # fmt: skip
-    for n, p in np.ndindex(dense.shape[:2]):
-        gains = np.full(len(sizes), -np.inf)
-        for g in np.flatnonzero(~dense[n, p]):
-            own = slice(groups[g], groups[g + 1])
-            z = correlations[n, p, own] + shift[own]
-            terms = z**2 / (1 + squares[n, own]) - np.log1p(squares[n, own]) - shift[own] ** 2
-            gains[g] = 0.5 * terms.sum()
-        expected = np.argsort(-gains)
-        expected = np.where(np.isneginf(gains[expected]), NONE, expected)
-        np.testing.assert_array_equal(ranks[n, p], expected)
-
-
 # --------------------------------------------------------------------------------------- start
-
-
-@pytest.mark.interpreted
-@pytest.mark.parametrize("missing", MISSING)
-@pytest.mark.parametrize("n_states", [1, 3, 5])
-def test_rows_start_from_their_best_single_latents(n_states, missing):
-    params, X, observed = make_problem(missing, n_rows=100, seed=12)
-    data = em.Data(X, observed)
-    state = em.init(MODEL, data, n_states=n_states, params=params, n_jobs=2)
-    single = np.eye(len(SIZES), dtype=bool)
-    for x, mask, kept in zip(X, seen(X, observed), state.states, strict=True):
-        dense = states.unpack(kept, len(SIZES))
-        values = [reference.subspace_log_joint(params, x, mask, s) for s in single]
-        assert (dense.sum(1) == 1).all()
-        assert set(dense.argmax(1)) == set(np.argsort(values)[-n_states:])
-
-
-def test_rows_start_from_random_states_if_there_are_not_enough_single_ones():
-    params, X, _ = make_problem(n_rows=20, seed=13)
-    data = em.Data(X)
-    state = em.init(MODEL, data, n_states=6, params=params, seed=3)
-    other = SpikeSlabParams(params.components[:5], params.activation_probs, *params[2:3],
-                            params.slab_means[:5], params.slab_covariance[:5])  # fmt: skip
-    expected = em.init(SpikeSlabModel(), data, n_states=6, params=other, seed=3)
-    np.testing.assert_array_equal(state.states, expected.states)
-
-
-def planted(n_rows, rng, noise=0.1, n_kinds=3, n_features=8, rank=2):
-    """Rows near one of some planes each: clean ones, noisy ones, kinds, means, directions."""
-    means = 8 * np.linalg.qr(rng.normal(size=(n_features, n_features)))[0][:n_kinds]
-    directions = rng.normal(size=(n_kinds, rank, n_features))
-    kinds = rng.integers(n_kinds, size=n_rows)
-    amounts = rng.normal(size=(n_rows, rank))
-    clean = means[kinds] + np.einsum("ni,nid->nd", amounts, directions[kinds])
-    return clean, clean + noise * rng.normal(size=clean.shape), kinds, means, directions
-
-
-def patterns(params, g):
-    return params.components[params.groups[g] : params.groups[g + 1]]
-
-
-def test_clusters_of_noise_have_no_directions():
-    rng = np.random.default_rng(14)
-    _, X, kinds, means, _ = planted(900, rng, noise=0.5, rank=0)
-    params = SubspaceModel(3).from_clusters(X, Clusters(means, kinds))
-    np.testing.assert_array_equal(params.groups, [0, 1, 2, 3])
-    for g in range(3):
-        np.testing.assert_allclose(params.components[g], X[kinds == g].mean(0))
-    assert float(params.noise_variance) == pytest.approx(0.25, rel=0.15)
-
-
-@pytest.mark.parametrize("rank", [0, 1, 2, 4])
-def test_directions_of_clusters_are_found_up_to_the_rank(rank):
-    """Two are there: more are not taken, and of fewer the widest."""
-    rng = np.random.default_rng(15)
-    _, X, kinds, means, directions = planted(900, rng)
-    params = SubspaceModel(rank).from_clusters(X, Clusters(means, kinds))
-    taken = min(rank, 2)
-    np.testing.assert_array_equal(np.diff(params.groups), 1 + taken)
-    assert float(params.noise_variance) == pytest.approx(0.01, rel=0.15)
-    for g in range(3):
-        mean, *found = patterns(params, g)
-        np.testing.assert_allclose(mean, X[kinds == g].mean(0))
-        if not taken:
-            continue
-        assert np.rad2deg(subspace_angles(directions[g].T, np.array(found).T)).max() < 2
-        widest = np.linalg.svd(directions[g])[1][:taken]
-        np.testing.assert_allclose(np.linalg.norm(found, axis=1), widest, rtol=0.2)
-    first = params.groups[:-1]
-    np.testing.assert_array_equal(np.flatnonzero(params.slab_means), first)
-    np.testing.assert_array_equal(params.slab_means[first], 1.0)
-
-
-def test_a_weak_direction_is_taken_if_enough_rows_bear_it():
-    rng = np.random.default_rng(16)
-    X = rng.normal(size=(200, 8)) * np.sqrt([1.5, 1, 1, 1, 1, 1, 1, 1])
-    X -= X.mean(0)
-    clusters = Clusters(np.zeros((1, 8)), np.zeros(200, np.int64))
-    widest = np.linalg.eigvalsh(X.T @ X / 200)[-1]
-    gain = 0.5 * (widest - 1 - np.log(widest))  # nats a row: the other side is 2 × 8 parameters
-    assert 200 * gain < 16 < 2000 * gain
-    few = SubspaceModel(1).from_clusters(X, clusters, noise_variance=1.0)
-    clusters = clusters._replace(labels=np.zeros(2000, np.int64))
-    many = SubspaceModel(1).from_clusters(np.tile(X, (10, 1)), clusters, noise_variance=1.0)
-    assert list(few.groups) == [0, 1]
-    assert list(many.groups) == [0, 2]
-    assert np.abs(many.components[1]).argmax() == 0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_few_examples_do_not_make_directions_of_noise(seed, monkeypatch):
-    """Clusters are found among some rows, but directions are those of all."""
-    monkeypatch.setattr(subspace_model, "EXAMPLES", 50)
-    X = np.random.default_rng(seed).normal(size=(20_000, 8)).astype(np.float32)
-    params = SubspaceModel(4).initialize(X, None, 1, np.random.default_rng(0))
-    assert len(params.components) == 1  # the mean
-
-
-def test_with_fewer_rows_than_clusters_rows_are_the_centres():
-    rows = np.random.default_rng(17).normal(size=(3, 4))
-    centres, labels = cluster(rows, 5, seed=0)
-    np.testing.assert_array_equal(centres, rows[[0, 1, 2, 0, 1]])
-    np.testing.assert_array_equal(labels, [0, 1, 2])
-    params = MODEL.from_clusters(rows, Clusters(centres, labels))
-    np.testing.assert_array_equal(params.components, centres)  # empty clusters stay where they are
-    assert float(params.noise_variance) > 0
-    assert (params.activation_probs > 0).all()
-
-
-def test_clusters_follow_from_the_seed():
-    X = np.random.default_rng(18).normal(size=(300, 5))
-    first, again, other = cluster(X, 6, 1), cluster(X, 6, 1), cluster(X, 6, 2)
-    np.testing.assert_array_equal(first.centres, again.centres)
-    np.testing.assert_array_equal(first.labels, again.labels)
-    assert not np.array_equal(first.labels, other.labels)
-    first, again, other = (
-        MODEL.initialize(X, None, 6, np.random.default_rng(s)) for s in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first.components, again.components)
-    assert not np.array_equal(first.components[0], other.components[0])
 
 
 # ------------------------------------------------------------------------------ prior, samples
@@ -568,65 +346,3 @@ def test_samples_have_the_moments_of_the_prior():
 
 
 # ----------------------------------------------------------------------------------- estimator
-
-
-def learn(X, **options):
-    options = {"n_latents": 3, "n_states": 3, "max_iter": 60, "tol": 1e-3} | options
-    return SubspaceCoding(**options).fit(X)
-
-
-@pytest.fixture(scope="module", params=range(3))
-def recovery(request):
-    """The best of three starts: clusters may share a kind."""
-    rng = np.random.default_rng(100 + request.param)
-    problem = planted(800, rng)
-    starts = [learn(problem[1], random_state=seed) for seed in range(3)]
-    return rng, problem, max(starts, key=lambda model: model.free_energy_)
-
-
-def test_planted_subspaces_are_recovered(recovery):
-    _, (_, X, kinds, means, directions), model = recovery
-    assert model.noise_variance_ == pytest.approx(0.01, rel=0.1)
-    np.testing.assert_array_equal(np.diff(model.groups_), 3)
-    codes = model.transform(X)
-    for kind in range(3):
-        g = codes[kinds == kind].mean(0).argmax()
-        assert codes[kinds == kind, g].mean() > 0.99
-        learnt = model.components_[model.groups_[g] : model.groups_[g + 1]]
-        truth = np.concatenate([means[kind : kind + 1], directions[kind]])
-        assert np.rad2deg(subspace_angles(truth.T, learnt.T)).max() < 3
-
-
-def test_missing_values_are_filled_from_the_subspace(recovery):
-    """Better than by the mean of all rows, and by that of the rows of their kind."""
-    _, (clean, X, kinds, means, _), model = recovery
-    hidden = np.random.default_rng(21).random(X.shape) < 0.2
-    filled = model.reconstruct(np.where(hidden, np.nan, X))
-    error = np.square(filled - clean)[hidden].mean()
-    assert error < 0.1 * np.square(X.mean(0) - clean)[hidden].mean()
-    assert error < 0.5 * np.square(means[kinds] - clean)[hidden].mean()
-
-
-def test_subspaces_are_learnt_from_incomplete_rows():
-    _, X, _, _, _ = planted(800, np.random.default_rng(22))
-    X[np.random.default_rng(23).random(X.shape) < 0.15] = np.nan
-    starts = [learn(X, n_states="all", random_state=seed) for seed in range(3)]
-    model = max(starts, key=lambda model: model.free_energy_)
-    assert model.noise_variance_ == pytest.approx(0.01, rel=0.25)
-
-
-def test_a_warm_start_is_a_run_that_never_stopped_and_so_is_a_pickled_one():
-    _, X, _, _, _ = planted(200, np.random.default_rng(24), noise=1.0)
-    options = {"tol": 0, "random_state": 0, "warm_start": True}
-    whole = learn(X, max_iter=6, **options)
-    part = pickle.loads(pickle.dumps(learn(X, max_iter=2, **options)))
-    part.set_params(max_iter=4).fit(X)
-    np.testing.assert_array_equal(part.components_, whole.components_)
-    np.testing.assert_array_equal(part.free_energies_, whole.free_energies_)
-    np.testing.assert_array_equal(part.groups_, whole.groups_)
-
-
-@pytest.mark.parametrize("rank", [-1, 1.5, True, "two", None])
-def test_a_bad_rank_gets_one_sentence(rank):
-    with pytest.raises(ValueError, match=f"^rank must be an integer at least 0; got {rank!r}.$"):
-        learn(np.eye(4), rank=rank)

@@ -11,6 +11,7 @@ from scipy.interpolate import RegularGridInterpolator
 from subspace_problems import MODEL, UNIFORM, for_all, make_problem, run_with_params, seen
 
 from evoem import em, inference
+from evoem import posterior as truncated
 from evoem.models import BinarySparseCodingModel
 from evoem.models.base import Posterior
 from evoem.models.subspace import spatial_prior
@@ -51,7 +52,7 @@ def prepared(params, X, observed, positions):
 
 def posterior_over(params, X, observed, positions, kept):
     derived, rows = prepared(params, X, observed, positions)
-    weights, _ = em.posterior.weigh(em.posterior.evaluate(MODEL, derived, rows, kept))
+    weights, _ = truncated.weigh(truncated.evaluate(MODEL, derived, rows, kept))
     return derived, rows, Posterior(kept, weights)
 
 
@@ -66,7 +67,7 @@ def test_log_joints_are_those_of_the_textbook(missing):
     params, X, observed, positions = make_placed(missing)
     dense = reference.all_states(len(params.activation_probs))
     derived, rows = prepared(params, X, observed, positions)
-    fast = em.posterior.evaluate(MODEL, derived, rows, for_all(X, dense))
+    fast = truncated.evaluate(MODEL, derived, rows, for_all(X, dense))
     slow = [
         [reference.subspace_log_joint(own, x, mask, s) for s in dense]
         for own, x, mask in zip(alone(params, positions), X, seen(X, observed), strict=True)

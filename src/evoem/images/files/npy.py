@@ -1,13 +1,26 @@
 """NPY files: NumPy's own, of any number type."""
 
-import tokenize
+import math
 from pathlib import Path
 from typing import IO
 
 import numpy as np
+from numpy.lib import format as npy
 
-from evoem.images.files.picture import Format, Picture, damaged, is_number, n_channels, with_alpha
+from evoem.images.files import layout
+from evoem.images.files.picture import (
+    Format,
+    Header,
+    Picture,
+    Wanted,
+    is_number,
+    n_channels,
+    with_alpha,
+)
 from evoem.runtime.atomic_files import FileError
+
+READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+LONGEST_HEADER = 10_000  # bytes
 
 
 def fits(picture: Picture) -> bool:
@@ -16,19 +29,40 @@ def fits(picture: Picture) -> bool:
     return is_number(picture.pixels.dtype) and alone
 
 
-def read(path: Path) -> Picture:
+def header(path: Path, wanted: Wanted) -> Header:
+    """What an NPY file says of its size, checked against that of the file."""
+    with path.open("rb") as file:
+        version = npy.read_magic(file)
+        if version not in READERS:
+            raise ValueError(f"its version is {version}")
+        shape, _, dtype = READERS[version](file, max_header_size=LONGEST_HEADER)
+        start = file.tell()
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if not is_number(dtype) and dtype != np.bool_:
+        raise FileError(f"{path} must hold integers or real numbers; got {dtype}.")
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError(f"its shape is {shape}")
+    if wanted.axes is not None:
+        layout.checked(str(path), wanted.axes, shape)
+    if (len(shape) not in (2, 3, 4) and wanted.axes is None) or 0 in shape:
+        raise FileError(f"{path} must have 2 to 4 axes, none empty; got the shape {shape}.")
+    there, said = path.stat().st_size - start, math.prod(shape) * dtype.itemsize
+    if there < said:
+        raise ValueError(f"it has {there} bytes of pixels instead of {said}")
+    return Header(shape)
+
+
+def read(path: Path, wanted: Wanted) -> Picture:
     """The picture or the stack in an NPY file."""
-    try:
-        # A memory map finds a file too short before memory is taken, and never unpickles.
-        pixels = np.array(np.lib.format.open_memmap(path, mode="r"))
-    except (ValueError, OSError, EOFError, tokenize.TokenError) as error:
-        raise damaged(path, error) from error
+    mapped = npy.open_memmap(path, mode="r")  # which never unpickles
+    pixels = mapped.view(np.ndarray) if wanted.mapped else np.array(mapped)
     if pixels.dtype == np.bool_:
         pixels = pixels * np.uint8(255)
-    if not is_number(pixels.dtype):
-        raise FileError(f"{path} must hold integers or real numbers; got {pixels.dtype}.")
-    if pixels.ndim not in (2, 3, 4) or not pixels.size:
-        raise FileError(f"{path} must have 2 to 4 axes, none empty; got the shape {pixels.shape}.")
+    if wanted.axes is not None:
+        lies = layout.checked(str(path), wanted.axes, pixels.shape)
+        pixels, colour, stack = layout.arranged(pixels, lies)
+        return Picture(pixels, None, colour, stack, {"layout": lies})
     stack = pixels.ndim == 4 or (pixels.ndim == 3 and not _ends_in_channels(pixels.shape))
     colour = pixels.ndim - stack == 3
     if colour and pixels.shape[-1] == 4:
@@ -38,7 +72,11 @@ def read(path: Path) -> Picture:
 
 def write(file: IO[bytes], picture: Picture) -> None:
     """Write a picture or a stack."""
-    np.save(file, with_alpha(picture), allow_pickle=False)
+    if "layout" in picture.metadata:
+        array = layout.in_file(picture, layout.layout_of(picture))
+    else:
+        array = with_alpha(picture)
+    np.save(file, array, allow_pickle=False)
 
 
 def _ends_in_channels(shape: tuple[int, ...]) -> bool:
@@ -50,6 +88,7 @@ NPY = Format(
     (b"\x93NUMPY",),
     "integers and floats of up to 64 bits, and alpha with three channels only",
     fits,
+    header,
     read,
     write,
 )

@@ -1,14 +1,30 @@
 """PNG and JPEG files, and the colours of TIFF that only Pillow converts."""
 
-import struct
-import warnings
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from PIL import ExifTags, Image
 
-from evoem.images.files.picture import Format, Picture, damaged, n_channels, upright, with_alpha
+# Opened by their own classes, for `Image.open` has a limit on pixels of its own.
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+
+from evoem.images.files import truncation
+from evoem.images.files.picture import (
+    Format,
+    Header,
+    Missing,
+    Picture,
+    Wanted,
+    damaged,
+    n_channels,
+    upright,
+    with_alpha,
+)
+from evoem.images.files.truncation import There
 from evoem.runtime.atomic_files import FileError
 
 ORIENTATION = ExifTags.Base.Orientation
@@ -17,6 +33,7 @@ FOREIGN_MODES = ("CMYK", "YCbCr", "LAB")
 PER_INCH = {"inch": 1.0, "centimeter": 2.54}
 LARGEST_JPEG_DENSITY = 2**16 - 1
 LONGEST_JPEG_SIDE = 65500
+PALETTE = 3  # colour type of PNG
 
 
 def fits_png(picture: Picture) -> bool:
@@ -36,38 +53,53 @@ def fits_jpeg(picture: Picture) -> bool:
     return plain and pixels.dtype == np.uint8 and max(pixels.shape) <= LONGEST_JPEG_SIDE
 
 
-def read_png(path: Path) -> Picture:
-    """The picture in a PNG file."""
+def png_header(path: Path, wanted: Wanted) -> Header:
+    """What a PNG file says of its size."""
     with path.open("rb") as file:
-        header = file.read(26)
-    depth, colour_type = header[24:25], header[25:26]
-    if depth == b"\x10" and colour_type != b"\x00":
+        header = truncation.png_header(file.read(29))
+    if header.depth == 16 and header.colour_type:
         raise FileError(
             f"{path} must be converted to TIFF, as PNG is read with 16 bits only if it is grey "
             "and without alpha; got colour or alpha."
         )
+    most = 4 if header.colour_type == PALETTE else header.n_samples  # colours looked up, and alpha
+    return Header((header.height, header.width, most))
+
+
+def jpeg_header(path: Path, wanted: Wanted) -> Header:
+    """What a JPEG file says of its size."""
+    with path.open("rb") as file, JpegImageFile(file) as image:
+        return Header((image.height, image.width, len(image.getbands())))
+
+
+def read_png(path: Path, wanted: Wanted) -> Picture:
+    """The picture in a PNG file."""
+    content = path.read_bytes()
+    there = truncation.png_there(content)
+    _check_whole(path, there, wanted.accept_truncated)
     # Pillow stretches grey of 2 and 4 bits to 8, but not the value that means transparent.
-    return read(path, key_scale={b"\x02": 85, b"\x04": 17}.get(depth, 1))
+    key_scale = {2: 85, 4: 17}.get(truncation.png_header(content).depth, 1)
+    with PngImageFile(BytesIO(there.content)) as image:
+        if getattr(image, "is_animated", False):
+            raise FileError(f"{path} must be a single picture; got an animation.")
+        return _decoded(image, key_scale, there.missing)
 
 
-def read(path: Path, key_scale: int = 1) -> Picture:
-    """The picture in a file; the grey value for transparent is to be taken times `key_scale`."""
-    try:
-        # By its path Pillow would map uncompressed TIFF, and scramble what is to be turned.
-        with path.open("rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(file, formats=("PNG", "JPEG", "TIFF")) as image:
-                if image.format == "PNG" and getattr(image, "is_animated", False):
-                    raise FileError(f"{path} must be a single picture; got an animation.")
-                image.load()
-                return _decoded(image, key_scale)
-    except FileError:
-        raise
-    except Image.DecompressionBombError as error:
-        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
-        raise FileError(f"{path} must have at most {most} pixels; got more.") from error
-    except (OSError, ValueError, SyntaxError, EOFError, struct.error) as error:
-        raise damaged(path, error) from error
+def read_jpeg(path: Path, wanted: Wanted) -> Picture:
+    """The picture in a JPEG file."""
+    content = path.read_bytes()
+    with JpegImageFile(BytesIO(content)) as image:
+        there = truncation.jpeg_there(content, image)
+    _check_whole(path, there, wanted.accept_truncated)
+    with JpegImageFile(BytesIO(there.content)) as image:
+        return _decoded(image, 1, there.missing)
+
+
+def read_tiff(path: Path) -> Picture:
+    """The first page of a TIFF file."""
+    # By its path Pillow would map uncompressed TIFF, and scramble what is to be turned.
+    with path.open("rb") as file, TiffImageFile(file) as image:
+        return _decoded(image, 1, None)
 
 
 def write_png(file: IO[bytes], picture: Picture) -> None:
@@ -83,8 +115,33 @@ def write_jpeg(file: IO[bytes], picture: Picture) -> None:
     _image(picture).save(file, "JPEG", quality=95, subsampling="4:4:4", **options)
 
 
-def _decoded(image: Image.Image, key_scale: int) -> Picture:
+def _check_whole(path: Path, there: There, accept_truncated: bool) -> None:
+    """Refuse a file that ends early, unless what is there is wanted."""
+    if there.missing is not None and not accept_truncated:
+        share = 100 * (1 - there.missing.mean())
+        raise damaged(
+            path,
+            f"its data end early, after {share:.3g} % of the pixels, which accept_truncated takes",
+        )
+
+
+def _decoded(image: Image.Image, key_scale: int, missing: Missing) -> Picture:
+    """The picture, and what is missing of it, of a file that was opened.
+
+    The grey value for transparent is to be taken times `key_scale`.
+    """
+    image.load()
     metadata, orientation = _metadata(image)
+    picture = _converted(image, key_scale, metadata, orientation)
+    if missing is None:
+        return picture
+    note = f"The file ends early: {np.count_nonzero(missing)} pixels of it are missing."
+    return picture._replace(missing=upright(missing, orientation, stack=False), notes=(note,))
+
+
+def _converted(
+    image: Image.Image, key_scale: int, metadata: dict[str, Any], orientation: int
+) -> Picture:
     if image.mode == "1":
         image = image.convert("L")
     elif image.mode not in ("L", "LA", "RGB", "RGBA", "I", "I;16", "I;16B"):
@@ -142,14 +199,18 @@ PNG = Format(
     (b"\x89PNG\r\n\x1a\n",),
     "one 8-bit grey or RGB picture, with or without straight alpha, or a 16-bit grey one",
     fits_png,
+    png_header,
     read_png,
     write_png,
+    names_axes=False,
 )
 JPEG = Format(
     (".jpg", ".jpeg"),
     (b"\xff\xd8\xff",),
     "one 8-bit grey or RGB picture without alpha, of at most 65500 x 65500",
     fits_jpeg,
-    read,
+    jpeg_header,
+    read_jpeg,
     write_jpeg,
+    names_axes=False,
 )

@@ -1,19 +1,36 @@
-"""TIFF files: any number type, any number of channels and pages, and ImageJ's hyperstacks."""
+"""TIFF files: any number type, any number of channels and pages, OME-TIFF, ImageJ's hyperstacks."""
 
+import logging
+import math
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import tifffile
-from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, RESUNIT, TiffPage, TiffPageSeries
+from numpy.typing import NDArray
+from tifffile import (
+    COMPRESSION,
+    EXTRASAMPLE,
+    PHOTOMETRIC,
+    PLANARCONFIG,
+    RESUNIT,
+    TiffFrame,
+    TiffPage,
+    TiffPageSeries,
+)
 
-from evoem.images.files import pillow
+from evoem.images.files import inflation, layout, ome, pillow
+from evoem.images.files.layout import Layout
 from evoem.images.files.picture import (
     Format,
+    Header,
     Picture,
     Pixels,
+    Wanted,
     damaged,
+    equal,
     is_number,
     n_channels,
     upright,
@@ -21,8 +38,12 @@ from evoem.images.files.picture import (
 )
 from evoem.runtime.atomic_files import FileError
 
+# It tells of damage in lines of its own; who wants them still has them, by a handler.
+logging.getLogger("tifffile").addHandler(logging.NullHandler())
+
 FOREIGN_COLOURS = (PHOTOMETRIC.SEPARATED, PHOTOMETRIC.YCBCR, PHOTOMETRIC.CIELAB)
 COLOURS = (PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE)
+PLAIN_COLOURS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
 ALPHAS = (EXTRASAMPLE.ASSOCALPHA, EXTRASAMPLE.UNASSALPHA)
 # What tifffile unpacks by itself.
 COMPRESSIONS = (
@@ -32,8 +53,20 @@ COMPRESSIONS = (
     COMPRESSION.PACKBITS,
     COMPRESSION.LZMA,
 )
+# How many bytes a strip or tile is unpacked to.
+INFLATED: dict[int, Callable[[bytes, int], int]] = {
+    COMPRESSION.ADOBE_DEFLATE: inflation.deflated,
+    COMPRESSION.DEFLATE: inflation.deflated,
+    COMPRESSION.PACKBITS: inflation.run_lengths,
+    COMPRESSION.LZMA: inflation.lzma_packed,
+}
+# Some strips have rows to spare.
+SLACK = 2
+GDAL_NODATA = 42113  # the tag of a value that stands for missing
 # Their descriptions are free text; those of others tell the layout, which may change here.
 PLAIN_SERIES = ("generic", "uniform")
+# Their axes are told, and kept in their order.
+NAMED_AXES = ("ome", "imagej", "shaped")
 IMAGEJ_TYPES = ("uint8", "uint16", "int16", "float32")
 
 
@@ -42,30 +75,95 @@ def fits(picture: Picture) -> bool:
     return is_number(picture.pixels.dtype)
 
 
-def read(path: Path) -> Picture:
+def header(path: Path, wanted: Wanted) -> Header:
+    """What a TIFF file says of its size."""
+    with tifffile.TiffFile(path) as file:
+        _check_chain(path, file)
+        _, series = _series(path, file, wanted.part)
+        segment = _segment(series.keyframe)
+        # Tiles that stand out of the picture are unpacked as well.
+        if math.prod(segment) > math.prod(series.shape):
+            return Header(segment)
+        return Header(series.shape)
+
+
+def read(path: Path, wanted: Wanted) -> Picture:
     """The picture or the stack in a TIFF file."""
-    try:
-        with tifffile.TiffFile(path) as file:
-            return _decoded(path, file)
-    except FileError:
-        raise
-    # Tags may hold anything, and tifffile looks at few before use: a damaged file ends in
-    # whatever error the nonsense leads to, from KeyError to ZeroDivisionError and zlib.error.
-    except Exception as error:
-        raise damaged(path, error) from error
+    with tifffile.TiffFile(path) as file:
+        return _decoded(path, file, wanted)
 
 
 def write(file: IO[bytes], picture: Picture) -> None:
     """Write a picture or a stack."""
-    metadata = picture.metadata
+    known = picture.metadata
+    if "imagej" in known and _suits_imagej(picture):
+        _write_imagej(file, picture, _options(known))
+    elif any(name in known for name in ("ome", "pixel_size")) and _suits_ome(picture):
+        _write_ome(file, picture, _options(known))
+    elif layout.layout_of(picture) != layout.plain(picture):
+        _write_shaped(file, picture, _options(known))
+    else:
+        _write_plain(file, picture, _options(known))
+
+
+def write_ome(file: IO[bytes], picture: Picture) -> None:
+    """Write a picture or a stack as OME-TIFF."""
+    _write_ome(file, picture, _options(picture.metadata))
+
+
+def _options(metadata: dict[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {"iccprofile": metadata.get("icc_profile")}
     if "resolution" in metadata:
         unit = metadata["resolution_unit"].upper()
         options |= {"resolution": metadata["resolution"], "resolutionunit": unit}
-    if "imagej" in metadata and _suits_imagej(picture):
-        _write_imagej(file, picture, options)
+    return options
+
+
+def _suits_ome(picture: Picture) -> bool:
+    return picture.pixels.dtype.name in ome.TYPES
+
+
+def _write_ome(file: IO[bytes], picture: Picture, options: dict[str, Any]) -> None:
+    lies = layout.layout_of(picture)
+    n_samples = lies.size("S")
+    if n_samples > 1:
+        options |= {"planarconfig": "contig", "extrasamples": _extra_samples(picture)}
+    options["photometric"] = "rgb" if n_samples in (3, 4) else "minisblack"
+    if "ome" in picture.metadata:
+        xml, number = picture.metadata["ome"]
+        full = ome.full_layout(ome.images(xml)[number], n_samples)
+        if math.prod(full.shape) == math.prod(lies.shape):
+            pixels = layout.in_file(picture, lies).reshape(full.shape)
+            n_planes = math.prod(full.shape[:3])
+            text = ome.of_restored(xml, number, pixels.dtype, n_planes)
+            pages = pixels.reshape(-1, *pixels.shape[3:])
+            tifffile.imwrite(file, pages, description=text.encode(), metadata=None, **options)
+            return
+    own = ome.nearest(lies)
+    about = ome.new(own, picture.metadata)
+    tifffile.imwrite(file, layout.in_file(picture, own), ome=True, metadata=about, **options)
+
+
+def _write_shaped(file: IO[bytes], picture: Picture, options: dict[str, Any]) -> None:
+    """Write an array of any axes, named as tifffile does."""
+    lies = layout.layout_of(picture)
+    if lies.axes[-1] == "S" and lies.shape[-1] > 1:
+        options |= {"planarconfig": "contig", "extrasamples": _extra_samples(picture)}
+        options["photometric"] = "rgb" if lies.shape[-1] in (3, 4) else "minisblack"
     else:
-        _write_plain(file, picture, options)
+        options["photometric"] = "minisblack"
+    tifffile.imwrite(file, layout.in_file(picture, lies), metadata={"axes": lies.axes}, **options)
+
+
+def _extra_samples(picture: Picture) -> list[EXTRASAMPLE]:
+    """What samples are beside grey or RGB."""
+    n_samples = n_channels(picture) + (picture.alpha is not None)
+    n_colours = 3 if n_channels(picture) == 3 else 1
+    extra: list[EXTRASAMPLE] = [EXTRASAMPLE.UNSPECIFIED] * (n_samples - n_colours)
+    if picture.alpha is not None:
+        straight = not picture.metadata.get("premultiplied")
+        extra[-1] = EXTRASAMPLE.UNASSALPHA if straight else EXTRASAMPLE.ASSOCALPHA
+    return extra
 
 
 def _write_plain(file: IO[bytes], picture: Picture, options: dict[str, Any]) -> None:
@@ -74,12 +172,7 @@ def _write_plain(file: IO[bytes], picture: Picture, options: dict[str, Any]) -> 
     if picture.colour and n_samples == 1:
         pixels = pixels[..., 0]
     if n_samples > 1:
-        n_colours = 3 if n_channels(picture) == 3 else 1
-        extra: list[EXTRASAMPLE] = [EXTRASAMPLE.UNSPECIFIED] * (n_samples - n_colours)
-        if picture.alpha is not None:
-            straight = not picture.metadata.get("premultiplied")
-            extra[-1] = EXTRASAMPLE.UNASSALPHA if straight else EXTRASAMPLE.ASSOCALPHA
-        options |= {"planarconfig": "contig", "extrasamples": extra}
+        options |= {"planarconfig": "contig", "extrasamples": _extra_samples(picture)}
     tifffile.imwrite(
         file,
         pixels,
@@ -118,19 +211,68 @@ def _write_imagej(file: IO[bytes], picture: Picture, options: dict[str, Any]) ->
     )
 
 
-def _decoded(path: Path, file: tifffile.TiffFile) -> Picture:
-    _check_chain(path, file)
-    series = _only_series(path, file)
+def _decoded(path: Path, file: tifffile.TiffFile, wanted: Wanted) -> Picture:
+    number, series = _series(path, file, wanted.part)
     page = series.keyframe
-    metadata = _metadata(file, series)
+    lies = Layout(series.axes, series.shape)
+    if wanted.axes is not None:
+        lies = layout.checked(str(path), wanted.axes, series.shape)
+    metadata = _metadata(file, series, number)
+    if page.photometric != PHOTOMETRIC.PALETTE and (
+        series.kind in NAMED_AXES or wanted.axes is not None
+    ):
+        metadata["layout"] = lies
+    stands_for_missing = _stands_for_missing(page)
     if _is_for_pillow(series):
-        picture = pillow.read(path)
+        picture = pillow.read_tiff(path)
         if page.photometric in FOREIGN_COLOURS:
             metadata.pop("icc_profile", None)
-        return picture._replace(metadata=metadata)
+        picture = picture._replace(metadata=metadata)
+        if stands_for_missing is None:
+            return picture
+        if page.photometric not in PLAIN_COLOURS or page.bitspersample < 8:
+            raise FileError(
+                f"{path} must be grey or RGB to declare a value for missing (GDAL_NODATA); "
+                f"got {stands_for_missing:g}."
+            )
+        return _without(picture, equal(picture.pixels, stands_for_missing), stands_for_missing)
     _check_series(path, file, series)
-    pixels, colour, stack = _channels_last(series.asarray(), series.axes)
-    pixels = upright(pixels, page.tags.valueof(274, 1), stack)
+    # Mapped, what is compressed is unpacked into a temporary file.
+    stored = series.asarray(out="memmap" if wanted.mapped else None)
+    pixels, colour, stack = layout.arranged(stored, lies)
+    if "layout" not in metadata:
+        pixels = upright(pixels, page.tags.valueof(274, 1), stack)
+    missing = None if stands_for_missing is None else equal(pixels, stands_for_missing)
+    picture = _in_colour(Picture(pixels, None, colour, stack, metadata), series)
+    if missing is None or stands_for_missing is None:
+        return picture
+    if picture.alpha is not None:
+        missing, _ = _split_alpha(missing, page)
+        missing = missing if picture.colour else missing[..., 0]
+    return _without(picture, missing, stands_for_missing)
+
+
+def _without(picture: Picture, missing: NDArray[np.bool_], value: float) -> Picture:
+    """The picture without the values that the file declares to be missing."""
+    number = np.count_nonzero(missing)
+    if not number:
+        return picture
+    note = f"{number} pixels are {value:g}, which the file declares to be missing (GDAL_NODATA)."
+    return picture._replace(missing=missing, notes=(*picture.notes, note))
+
+
+def _stands_for_missing(page: TiffPage) -> float | None:
+    """The value of GDAL_NODATA, if there is a number in it."""
+    try:
+        return float(page.tags.valueof(GDAL_NODATA, "").strip("\0 "))
+    except (ValueError, AttributeError):
+        return None
+
+
+def _in_colour(stored: Picture, series: TiffPageSeries) -> Picture:
+    """What the stored numbers mean: colours, alpha, or brightness."""
+    page = series.keyframe
+    pixels, colour, stack, metadata = stored.pixels, stored.colour, stored.stack, stored.metadata
     if page.photometric == PHOTOMETRIC.PALETTE:
         palette = np.right_shift(page.tags.valueof(320), 8).astype(np.uint8).reshape(3, -1)
         pixels = np.moveaxis(palette[:, pixels.astype(np.intp)], 0, -1)
@@ -159,14 +301,22 @@ def _check_chain(path: Path, file: tifffile.TiffFile) -> None:
         raise damaged(path, f"the list of pages breaks off after {len(file.pages)}")
 
 
-def _only_series(path: Path, file: tifffile.TiffFile) -> TiffPageSeries:
+def _series(path: Path, file: tifffile.TiffFile, part: str | None) -> tuple[int, TiffPageSeries]:
+    """The picture that is wanted of a file, and its number; small versions of others are none."""
     pictures = [series for series in file.series if not series.keyframe.is_reduced]
+    if part is not None:
+        if not part.isdecimal() or int(part) >= len(pictures):
+            raise FileError(
+                f"{path} must have the picture that is asked for, :/0 to :/{len(pictures) - 1}; "
+                f"got {part!r}."
+            )
+        return int(part), pictures[int(part)]
     if len(pictures) != 1:
         raise FileError(
-            f"{path} must hold one picture, or pages of one size and type; got {len(pictures)} "
-            "different ones."
+            f"{path} must hold one picture, or pages of one size and type, or be given with the "
+            f"number of one, as in {path.name}:/0; got {len(pictures)} different ones."
         )
-    return pictures[0]
+    return 0, pictures[0]
 
 
 def _check_series(path: Path, file: tifffile.TiffFile, series: TiffPageSeries) -> None:
@@ -190,6 +340,36 @@ def _check_series(path: Path, file: tifffile.TiffFile, series: TiffPageSeries) -
         raise damaged(path, "some of its pages are missing or in other files")
     if _end(series) > file.filehandle.size:
         raise damaged(path, f"it has {file.filehandle.size} bytes instead of {_end(series)}")
+    for part in series.pages:
+        if part is not None:
+            _check_segments(path, file, part, series.keyframe)
+
+
+def _check_segments(
+    path: Path, file: tifffile.TiffFile, page: TiffPage | TiffFrame, key: TiffPage
+) -> None:
+    """Refuse strips and tiles that are empty, or are unpacked to more than they have room for."""
+    counts = page.databytecounts
+    absent = max(0, math.prod(page.chunked) - len(counts)) + counts.count(0)
+    if absent and _stands_for_missing(key) is None:
+        raise damaged(path, f"{absent} of its strips or tiles are empty")
+    count = INFLATED.get(key.compression)
+    if count is None:
+        return
+    rows, columns, samples = _segment(key)
+    room = rows * columns * samples * max(1, -(-key.bitspersample // 8))
+    for offset, packed in zip(page.dataoffsets, page.databytecounts, strict=True):
+        file.filehandle.seek(offset)
+        if count(file.filehandle.read(packed), SLACK * room) > SLACK * room:
+            raise damaged(path, f"a strip or tile of {room} bytes is unpacked to far more")
+
+
+def _segment(page: TiffPage) -> tuple[int, int, int]:
+    """Rows, columns and samples of a strip or a tile."""
+    samples = page.samplesperpixel if page.planarconfig == PLANARCONFIG.CONTIG else 1
+    if page.is_tiled:
+        return page.tiledepth * page.tilelength, page.tilewidth, samples
+    return min(page.rowsperstrip, page.imagelength), page.imagewidth, samples
 
 
 def _end(series: TiffPageSeries) -> int:
@@ -215,7 +395,7 @@ def _is_for_pillow(series: TiffPageSeries) -> bool:
     return known_extras and page.compression not in COMPRESSIONS
 
 
-def _metadata(file: tifffile.TiffFile, series: TiffPageSeries) -> dict[str, Any]:
+def _metadata(file: tifffile.TiffFile, series: TiffPageSeries, number: int) -> dict[str, Any]:
     page = series.keyframe
     metadata: dict[str, Any] = {}
     if page.iccprofile:
@@ -228,18 +408,24 @@ def _metadata(file: tifffile.TiffFile, series: TiffPageSeries) -> dict[str, Any]
         metadata["description"] = page.description
     if series.kind == "imagej":
         metadata["imagej"] = file.imagej_metadata
+        metadata |= _imagej_sizes(file.imagej_metadata or {}, metadata.get("resolution"))
+    if series.kind == "ome" and file.ome_metadata is not None:
+        metadata |= {"ome": (file.ome_metadata, number)}
+        metadata |= ome.told(ome.images(file.ome_metadata)[number])
     return metadata
 
 
-def _channels_last(pixels: Pixels, axes: str) -> tuple[Pixels, bool, bool]:
-    """Pixels with slices first and channels last, and whether there are channels and slices."""
-    channels = "S" if "S" in axes else "C"
-    last = [axes.index(axis) for axis in "YX" + channels if axis in axes]
-    slices = [axis for axis in range(len(axes)) if axis not in last]
-    pixels = pixels.transpose(slices + last)
-    if slices:
-        pixels = pixels.reshape(-1, *pixels.shape[len(slices) :])
-    return pixels, channels in axes, bool(slices)
+def _imagej_sizes(about: dict[str, Any], per_unit: tuple[float, float] | None) -> dict[str, Any]:
+    """Sizes of pixels, as ImageJ has them: a unit, and how many there are in it."""
+    unit = str(about.get("unit", ""))
+    sizes: dict[str, tuple[float, str]] = {}
+    if unit and per_unit is not None:
+        sizes = {"X": (1 / per_unit[0], unit), "Y": (1 / per_unit[1], unit)}
+    if unit and about.get("spacing"):
+        sizes["Z"] = float(about["spacing"]), unit
+    if about.get("finterval"):
+        sizes["T"] = float(about["finterval"]), "s"
+    return {"pixel_size": sizes} if sizes else {}
 
 
 def _split_alpha(pixels: Pixels, page: TiffPage) -> tuple[Pixels, Pixels]:
@@ -255,6 +441,14 @@ TIFF = Format(
     (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),
     "integers and floats of up to 64 bits",
     fits,
+    header,
     read,
     write,
+    several="pictures",
+)
+OME_TIFF = TIFF._replace(
+    suffixes=(".ome.tif", ".ome.tiff"),
+    holds="integers of up to 32 bits and floats of 32 or 64",
+    fits=_suits_ome,
+    write=write_ome,
 )

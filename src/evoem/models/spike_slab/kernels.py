@@ -6,6 +6,7 @@ compiler then leaves out what it would need.
 
 import numpy as np
 
+from evoem.models.ceiling import below_ceiling
 from evoem.models.linear_moments import add_cross, finish_row
 from evoem.models.observed_gram import gather_observed, start_row
 from evoem.models.residual_ranking import rank_by_residual
@@ -22,7 +23,7 @@ LISTED = 512  # amounts, after which they are added; more if a state may have mo
 
 @inlined
 def _start(k, V, projections, r, active, known, complete, system):
-    """W_sᵀ y / σ² of the active latents, and of an incomplete row W_sᵀ W_s / σ²."""
+    """V_sᵀ y / σ of the active latents, and of an incomplete row V_sᵀ V_s."""
     for i in range(k):
         system.eta[i] = projections[r, active[i]]
     if known is not None and not complete:
@@ -33,8 +34,11 @@ def _start(k, V, projections, r, active, known, complete, system):
 def log_joints(first_row, derived, rows, known, population, system):
     """Log-joints of the states of each row between start and stop, see `with_room`."""
     states, out, starts, stops = population
-    V, bias, tables, room = derived.scaled, derived.bias, derived.tables, len(system.eta)
-    base, projections, observed = rows.base, rows.projections, rows.observed
+    V, logits, bias, tables = derived.scaled, derived.logits, derived.bias, derived.tables
+    base, ceilings, projections, observed = (
+        rows.base, rows.ceiling, rows.projections, rows.observed
+    )  # fmt: skip
+    room, least = len(system.eta), logits.min()
     complete_rows = rows.complete
     active = np.empty(len(bias) + 1, np.int64)
     for r in range(states.shape[0]):
@@ -52,9 +56,10 @@ def log_joints(first_row, derived, rows, known, population, system):
                 value += bias[active[i]]
             _start(k, V, projections, r, active, known, complete, system)
             if tables is None and complete and 0 < k < 3:
-                out[r, m] = value + value_of_few(k, derived, active, system)
-                continue
-            out[r, m] = value + solve(k, YES, derived, tables, active, complete, system)
+                value += value_of_few(k, derived, active, system)
+            else:
+                value += solve(k, YES, derived, tables, active, complete, system)
+            out[r, m] = below_ceiling(value, ceilings[r], logits, least, active, k)
     return states.shape[0]
 
 
@@ -246,9 +251,8 @@ def add_complete_rows(derived, rows, posterior, negligible, printed, stats, syst
 @inlined
 def _rank(k, guide, derived, projections, active, r, p, system, ranking, out):
     u = system.u
-    if derived.tables is None:  # ⟨z⟩ is in units of √ψ, and so is V
-        for i in range(k):
-            u[i] /= derived.spread[active[i]]
+    for i in range(k):  # ⟨z⟩ is in units of √ψ, and so is V
+        u[i] /= derived.spread[active[i]]
     rank_by_residual(guide, derived.gram, projections, u, active, k, r, p, ranking, out)
 
 

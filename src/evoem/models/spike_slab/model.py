@@ -21,6 +21,7 @@ from scipy import linalg
 
 from evoem import validation
 from evoem.models import linear
+from evoem.models.all_rows import AllRows
 from evoem.models.base import Posterior, Prior
 from evoem.models.linear import LinearModel, Rows
 from evoem.models.linear_moments import (
@@ -39,12 +40,15 @@ from evoem.models.spike_slab.state_posterior import empty_system
 from evoem.models.spike_slab.update import (
     SpikeSlabParams,
     SpikeSlabStats,
+    authors_residual,
+    printed_residual,
     unit_second_moments,
     update_slab,
 )
-from evoem.models.triangles import diagonal, n_pairs, pack, unpack
+from evoem.models.triangles import n_pairs, pack, unpack
 from evoem.ranking import empty_ranks
-from evoem.runtime.linalg import square, symmetric
+from evoem.runtime.communicator import ALONE, Communicator
+from evoem.runtime.linalg import square
 from evoem.runtime.threads import both
 from evoem.states import Genomes, Population
 from evoem.validation import Mask
@@ -57,25 +61,20 @@ EXAMPLE_SPREAD = 0.02
 class Derived(NamedTuple):
     """The scaled dictionary V, its Gram matrix, and what each active latent adds."""
 
-    scaled: NDArray[np.floating]  # W √ψ / σ, or W / σ with a full Ψ
+    scaled: NDArray[np.floating]  # W √ψ / σ
     projector: NDArray[np.floating]  # V / σ
     gram: NDArray[np.floating]  # V Vᵀ
-    bias: NDArray[np.float64]  # log-odds, less t²/2 with a diagonal Ψ
-    shift: NDArray[np.float64]  # t = μ/√ψ with a diagonal Ψ, μ with a full one
-    spread: NDArray[np.float64]  # √ψ (H,), unused with a full Ψ
+    logits: NDArray[np.float64]  # log-odds
+    bias: NDArray[np.float64]  # these, less t²/2 with a diagonal Ψ
+    shift: NDArray[np.float64]  # μ/√ψ
+    spread: NDArray[np.float64]  # √ψ (H,), of the diagonal of a full Ψ
     products: NDArray[np.floating]  # V Vᵀ once more, see `triangles`
-    tables: NDArray[np.floating] | None  # (pairs, 2): with a full Ψ, V Vᵀ and Ψ side by side
+    # (pairs, 2): with a full Ψ, V Vᵀ and the slab's correlations side by side
+    tables: NDArray[np.floating] | None
     noise_variance: float
     log_prior: float
     n_latents: int
     expected_active: float
-
-
-def own_slabs(derived: Derived) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and variance of each latent's own slab, in the units of V."""
-    if derived.tables is None:
-        return derived.shift, np.ones_like(derived.shift)
-    return derived.shift, diagonal(derived.tables[:, 1].astype(np.float64))
 
 
 class SpikeSlabModel(LinearModel):
@@ -87,11 +86,14 @@ class SpikeSlabModel(LinearModel):
         Ψ is learnt as a diagonal or a full matrix, or stays as it is.
     learn_slab_means : bool
         Whether μ is learnt.
-    init : {"mean", "data"}
-        Initial dictionary, see `LinearModel`.
-    updates : {"monotone", "printed"}
+    init : {"mean", "data", "authors"}
+        Initial dictionary, see `LinearModel`; "authors" has that of "mean", and μ not uniform on
+        [1, 5] but standard normal, as the programs of the paper's authors do.
+    updates : {"monotone", "printed", "authors"}
         M-steps that never lower the bound, or those of eq:sssc_mstep: σ² from squared means
         instead of second moments, and a full Ψ as an element-wise ratio, made positive definite.
+        Those of the authors' programs have squared means too, and another full Ψ, see
+        `update.authors_covariance`.
 
     Examples
     --------
@@ -107,6 +109,7 @@ class SpikeSlabModel(LinearModel):
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **LinearModel.choices,
+        "init": (*LinearModel.choices["init"], "authors"),
         "slab": ("diagonal", "full", "fixed"),
     }
 
@@ -117,8 +120,9 @@ class SpikeSlabModel(LinearModel):
         init: str = "mean",
         updates: str = "monotone",
         least_noise_variance: float = 0.0,
+        by_feature: bool = False,
     ) -> None:
-        super().__init__(init, updates, least_noise_variance)
+        super().__init__(init, updates, least_noise_variance, by_feature)
         self.slab = validation.choice("slab", slab, self.choices["slab"])
         self.learn_slab_means = learn_slab_means
 
@@ -127,24 +131,23 @@ class SpikeSlabModel(LinearModel):
         sigma = np.sqrt(params.noise_variance)
         scaled = params.components / sigma
         logits = np.log(pi / (1 - pi))
-        if psi.ndim == 2:
-            bias, shift, spread = logits, params.slab_means, np.empty(0)
-        else:
-            spread = np.sqrt(psi)
-            shift = params.slab_means / spread
-            bias = logits - 0.5 * shift**2
-            scaled = scaled * spread[:, None]
+        full = psi.ndim == 2
+        spread = np.sqrt(np.diag(psi) if full else psi)
+        shift = params.slab_means / spread
+        scaled *= spread[:, None]
         gram = square(scaled).astype(dtype)
         products = pack(gram)
+        correlations = pack((psi / np.outer(spread, spread)).astype(dtype)) if full else None
         return Derived(
             scaled.astype(dtype),
             (scaled / sigma).astype(dtype),
             gram,
-            bias,
+            logits,
+            logits if full else logits - 0.5 * shift**2,
             shift,
             spread,
             products,
-            np.stack([products, pack(psi.astype(dtype))], axis=-1) if psi.ndim == 2 else None,
+            None if correlations is None else np.stack([products, correlations], axis=-1),
             float(params.noise_variance),
             float(np.log1p(-pi).sum()),
             len(pi),
@@ -197,11 +200,10 @@ class SpikeSlabModel(LinearModel):
         """Ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
         squares = self.observed_squares(derived, rows)
         dtype = squares.dtype.type
-        means, variances = own_slabs(derived)
-        pivots = 1 / variances + squares
-        constants = 0.5 * (np.log(pivots * variances) + means**2 / variances)
+        means, pivots = derived.shift, 1 + squares
+        constants = 0.5 * (np.log(pivots) + means**2)
         guide = Guide(
-            (means / variances).astype(dtype),
+            means.astype(dtype),
             squares / (np.diag(derived.gram) + np.finfo(dtype).tiny),
             (0.5 / pivots).astype(dtype),
             constants.astype(dtype),
@@ -219,10 +221,12 @@ class SpikeSlabModel(LinearModel):
         return out
 
     def empty_statistics(self, params: SpikeSlabParams) -> SpikeSlabStats:
-        sums = empty_stats(params.components, self.printed)
+        sums = empty_stats(params.components, self.printed, self.by_feature)
         size = len(params.components) if params.slab_covariance.ndim == 2 else 0
         if size:
             sums = sums._replace(second=np.zeros(0))
+        if size and self.as_authors and self.slab == "full":
+            sums = sums._replace(joint=np.zeros((size, size)))
         return SpikeSlabStats(sums, np.zeros((n_pairs(size), 3)), np.zeros(size))
 
     def linear_part(self, stats: SpikeSlabStats) -> LinearStats:
@@ -263,14 +267,27 @@ class SpikeSlabModel(LinearModel):
             (components, noise), covariance = both(dictionary, find)
         else:
             components, noise = dictionary()
-            means, covariance = update_slab(params, stats, **learnt)
+            means, covariance = update_slab(params, stats, as_authors=self.as_authors, **learnt)
         if self.printed:
-            outer = symmetric(unpack(sums.outer))
-            explained = float(np.vdot(outer @ components, components))
-            left = float(sums.data_square) - explained
-            noise = linear.noise_variance(sums, left, old, self.least_noise_variance)
-        pi = linear.clip_probabilities(sums.activation / sums.n_rows)  # app:mstep_equations: π
+            noise = self._printed_noise_variance(sums, params.components, components, old)
+        pi = linear.clip_probabilities(  # app:mstep_equations: π
+            sums.activation / sums.n_rows, self.least_probability
+        )
         return SpikeSlabParams(components, pi, np.array(noise), means, covariance)
+
+    def _printed_noise_variance(
+        self,
+        sums: LinearStats,
+        W: NDArray[np.float64],
+        new: NDArray[np.float64],
+        old: float,
+    ) -> float:
+        """σ² from squared means; the authors' programs take the old W where values are missing."""
+        if self.as_authors and sums.n_observed < sums.n_rows * W.shape[1]:
+            left = authors_residual(sums, W)
+            return linear.authors_noise_variance(sums, left, old, self.least_noise_variance)
+        left = printed_residual(sums, W, new)
+        return linear.noise_variance(sums, left, old, self.least_noise_variance)
 
     def canonical(self, params: SpikeSlabParams) -> SpikeSlabParams:
         if self.slab != "fixed" and self.learn_slab_means:
@@ -287,11 +304,19 @@ class SpikeSlabModel(LinearModel):
         return Prior(means, means @ W, np.einsum("gd,gh,hd->d", W, covariance, W, optimize=True))
 
     def initialize(
-        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+        self,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        n_latents: int,
+        rng: np.random.Generator,
+        comm: Communicator = ALONE,
     ) -> SpikeSlabParams:
-        components, variance = self.initial_dictionary(X, observed, n_latents, rng)
+        rows = AllRows(X, observed, comm)
+        components, variance = self.initial_dictionary(rows, n_latents, rng)
         pi = rng.uniform(0.1, 0.5, n_latents)
         means = rng.uniform(1.0, 5.0, n_latents)
+        if self.init == "authors":
+            means = rng.standard_normal(n_latents)
         if not self.learn_slab_means:
             means = np.ones(n_latents)  # subsec:inpainting
         covariance = np.eye(n_latents) if self.slab == "full" else np.ones(n_latents)

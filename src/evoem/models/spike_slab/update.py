@@ -14,6 +14,8 @@ from evoem.models.spike_slab.state_posterior import SLAB_FLOOR
 from evoem.models.triangles import diagonal, unpack
 from evoem.runtime.linalg import cholesky, eigenvectors_below, symmetric
 
+# The authors' programs add this to Σ⟨s sᵀ⟩ before they invert it.
+AUTHORS_RIDGE = 1e-5
 # The printed update of a full Ψ is made positive definite with this share of the second moments.
 EIGENVALUE_FLOOR = 1e-4
 
@@ -58,22 +60,74 @@ class SpikeSlabStats(NamedTuple):
 
 
 def update_slab(
-    params: SpikeSlabParams, stats: SpikeSlabStats, *, learn_means: bool, learn_covariance: bool
+    params: SpikeSlabParams,
+    stats: SpikeSlabStats,
+    *,
+    learn_means: bool,
+    learn_covariance: bool,
+    as_authors: bool = False,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """μ and Ψ as printed (eq:sssc_mstep): exact for a diagonal Ψ."""
+    """μ and Ψ as printed (eq:sssc_mstep): exact for a diagonal Ψ.
+
+    As the authors' programs have it, a full Ψ is another one.
+    """
     sums = stats.all_linear
     means = params.slab_means
     if learn_means:
         means = slab_means(means, sums)
     if not learn_covariance:
         return means, params.slab_covariance
+    if params.slab_covariance.ndim == 2 and as_authors:
+        return means, authors_covariance(means, stats)
     if params.slab_covariance.ndim == 2:
         pairs = symmetric(stats.information)
         ratio = symmetric(unpack(sums.second)) / np.where(pairs > 0, pairs, 1.0)
         ratio = np.where(pairs > 0, ratio - np.outer(means, means), params.slab_covariance)
         units = np.sqrt(np.maximum(np.diag(ratio), 0.0) + means**2) + np.finfo(float).tiny
         return means, positive_definite(ratio, units, EIGENVALUE_FLOOR)
-    return means, slab_variances(params.slab_covariance, means, sums, diagonal(sums.second))
+    squares = diagonal(sums.second)
+    if len(sums.power):  # learnt feature by feature: the others are of complete rows
+        squares = squares + sums.power
+    return means, slab_variances(params.slab_covariance, means, sums, squares)
+
+
+def authors_covariance(means: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray[np.float64]:
+    """Ψ as the authors' programs learn it.
+
+    Sums are multiplied, entry by entry, with the matrix inverse of Σ⟨s sᵀ⟩, which leaves little
+    beside the diagonal; and the middle term has ⟨s⟩⟨s⊙z⟩ᵀ of each row, which makes variances larger
+    where states are uncertain. That is not symmetric; here it is made so, and positive definite.
+    """
+    sums, pairs = stats.all_linear, symmetric(stats.information)
+    middle = means[:, None] * sums.joint
+    summed = symmetric(unpack(sums.second)) + np.outer(means, means) * pairs - middle - middle.T
+    psi = summed * np.linalg.inv(pairs + AUTHORS_RIDGE * np.eye(len(pairs)))
+    units = np.sqrt(np.maximum(np.diag(psi), 0.0) + means**2) + np.finfo(float).tiny
+    return positive_definite(psi, units, EIGENVALUE_FLOOR)
+
+
+def authors_residual(sums: LinearStats, old: NDArray[np.float64]) -> float:
+    """Σ y² - ⟨W_d c⟩² over what was observed, of the old W."""
+    # What is filled in is ⟨W_d c⟩, whose squares are in both terms.
+    return float(sums.data_square) - float(np.vdot(symmetric(unpack(sums.outer)) @ old, old))
+
+
+def printed_residual(
+    sums: LinearStats, old: NDArray[np.float64], new: NDArray[np.float64]
+) -> float:
+    """Σ y² - ⟨W_d c⟩² over what was observed, by which σ² is printed (eq:sssc_mstep), of a new W.
+
+    Of each feature the missing values have the share of ⟨W_d c⟩² that they had by the old W: that
+    is exact for a feature whose row of W changed in scale alone, and without missing values.
+    """
+    outer = symmetric(unpack(sums.outer))
+    explained = outer @ new
+    before = np.einsum("hd,hd->d", outer @ old, old)
+    after = np.einsum("hd,hd->d", explained, new)
+    filled = sums.filled[0]
+    missing = filled / np.where(before > 0, before, 1.0) * after
+    left = float(sums.data_square) - float(np.vdot(explained, new))
+    return left + float((missing - filled).sum())
 
 
 def slab_means(old: NDArray[np.float64], sums: LinearStats) -> NDArray[np.float64]:
@@ -87,13 +141,17 @@ def slab_variances(
     means: NDArray[np.float64],
     sums: LinearStats,
     second: NDArray[np.float64],
+    least: float = SLAB_FLOOR,
 ) -> NDArray[np.float64]:
-    """The diagonal of Ψ, given μ and Σ⟨c²⟩, of latents that were active; others keep theirs."""
+    """The diagonal of Ψ, given μ and Σ⟨c²⟩, of latents that were active; others keep theirs.
+
+    It stays above the `least` share of the slab's second moment.
+    """
     used = sums.activation > 0
     counts = np.where(used, sums.activation, 1.0)
     variances = (second - 2 * means * sums.first) / counts + means**2
     # Between the floor and the maximiser the bound rises, as long as the old value is above it.
-    floor = np.minimum(SLAB_FLOOR * np.maximum(second / counts, means**2), old)
+    floor = np.minimum(least * np.maximum(second / counts, means**2), old)
     variances = np.maximum(np.where(used, variances, old), floor)
     return np.maximum(variances, np.finfo(float).tiny)
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.models import linear
+from evoem.models import by_feature, linear
 from evoem.models.base import Posterior
 from evoem.models.linear import Rows
 from evoem.models.linear_moments import (
@@ -253,7 +253,7 @@ class SubspacesByFeature(SubspaceModel):
         D, G = params.components.shape[1], len(params.activation_probs)
         size = triangle_starts(params.groups)[-1]
         return FeatureStats(
-            empty_stats(params.components, False)._replace(second=np.zeros(0)),
+            empty_stats(params.components)._replace(second=np.zeros(0)),
             np.zeros(size * D),
             np.zeros(size),
             spatial_prior.empty_statistics(params.field, G),
@@ -294,16 +294,11 @@ class SubspacesByFeature(SubspaceModel):
         prior = pseudo_observations(params, self.prior_rows)
         wanted = sums.cross + prior.cross
         new, pulled = np.empty_like(W), np.empty_like(W)
-        typical = sums.activation.mean() + self.prior_rows
-        least = linear.PROXIMITY * typical + np.finfo(float).tiny  # where nothing was seen
+        weakest = by_feature.least_pull(float(sums.activation.mean()) + self.prior_rows)
         for g, squares in enumerate(each_latent(groups, stats.squares)):
             own, width = slice(groups[g], groups[g + 1]), groups[g + 1] - groups[g]
-            system = squares + prior.second[own, :width]
-            pull = linear.PROXIMITY * np.trace(system, axis1=1, axis2=2) + least
-            system += pull[:, None, None] * np.eye(width)
-            target = wanted[own].T + pull[:, None] * W[own].T
-            new[own] = np.linalg.solve(system, target[..., None])[..., 0].T
-            pulled[own] = pull * (W[own] - new[own])
+            systems = squares + prior.second[own, :width]
+            new[own], pulled[own] = by_feature.solve_features(systems, wanted[own], W[own], weakest)
         pulled += prior.cross - within_latents(groups, prior.second, new)
         old, least = float(params.noise_variance), self.least_noise_variance
         return new, linear.noise_left(sums, new, pulled, old, least)

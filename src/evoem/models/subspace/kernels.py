@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evoem.models.ceiling import below_ceiling
 from evoem.models.subspace.small_systems import (
     LARGE,
     System,
@@ -58,6 +59,7 @@ def log_joints(first_row, derived, rows, known, population, room):
     states, out, starts, stops = population
     groups, V, shift = derived.groups, derived.scaled, derived.shift
     base, bias, complete = rows.base, rows.bias, rows.complete
+    ceilings, logits = rows.ceiling, rows.logits
     projections, observed = rows.projections, rows.observed
     most = 2 if len(derived.pairs.offsets) else 1  # latents of states whose systems are known
     C = len(V)
@@ -73,6 +75,8 @@ def log_joints(first_row, derived, rows, known, population, room):
             start_row(known, observed, r)
         complete_row = known is None or complete[r]
         own = r if len(bias) > 1 else 0
+        own_logits = logits[own]
+        least = own_logits.min()
         _shift_projections(projections, r, shift, row)
         for m in range(starts[r], stops[r]):
             k = active_latents(states, r, m, latents)
@@ -80,13 +84,16 @@ def log_joints(first_row, derived, rows, known, population, room):
             for i in range(k):
                 value += bias[own, latents[i]]
             if complete_row and 0 < k <= most:
-                out[r, m] = _add_known_value(value, k, derived, latents, row, v)
-                continue
-            n = list_patterns(groups, latents, k, active)
-            if n > room:
-                return r
-            diagonal = fill_system(derived, known, complete_row, latents, k, active, n, row, system)
-            out[r, m] = value + cholesky(n, diagonal, system)
+                value = _add_known_value(value, k, derived, latents, row, v)
+            else:
+                n = list_patterns(groups, latents, k, active)
+                if n > room:
+                    return r
+                diagonal = fill_system(
+                    derived, known, complete_row, latents, k, active, n, row, system
+                )
+                value += cholesky(n, diagonal, system)
+            out[r, m] = below_ceiling(value, ceilings[r], own_logits, least, latents, k)
     return states.shape[0]
 
 

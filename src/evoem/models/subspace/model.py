@@ -26,23 +26,39 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from evoem.models import linear
+from evoem.models.all_rows import AllRows, median_of_counts
 from evoem.models.base import Model, Posterior, Prior
 from evoem.models.linear import LinearModel, Rows, slice_rows
-from evoem.models.linear_moments import LinearStats, Moments, empty_stats, negligible_weight
+from evoem.models.linear_moments import (
+    NOISE_FLOORS,
+    LinearStats,
+    Moments,
+    empty_stats,
+    negligible_weight,
+)
 from evoem.models.scratch import with_room
 from evoem.models.spike_slab.model import EXAMPLE_SPREAD
+from evoem.models.spike_slab.state_posterior import SLAB_FLOOR
 from evoem.models.spike_slab.update import slab_means, slab_variances
 from evoem.models.subspace import kernels, spatial_prior
 from evoem.models.subspace.kernels import Tiers, block_offsets, tiers_of
-from evoem.models.subspace.shrinkage_prior import patterns_by_width, within_latents
+from evoem.models.subspace.rotation import rotate
+from evoem.models.subspace.shrinkage_prior import within_latents
 from evoem.models.subspace.small_systems import (
     Pairs,
     empty_gram,
     solve_pairs,
 )
 from evoem.models.subspace.spatial_prior import FieldStats
-from evoem.models.subspace.start import Clusters, cluster, nearest, principal_directions
+from evoem.models.subspace.start import (
+    Clusters,
+    cluster,
+    farthest,
+    nearest,
+    principal_directions,
+)
 from evoem.ranking import empty_ranks, highest
+from evoem.runtime.communicator import ALONE, Communicator
 from evoem.runtime.linalg import square
 from evoem.states import Genomes, Population, States, pack, whole_population
 from evoem.validation import Mask, Positions
@@ -50,6 +66,10 @@ from evoem.validation import Mask, Positions
 # A pattern has as many parameters as data have features. It is worth having where the likelihood
 # gains so many nats by each.
 WORTH = 2.0
+# Of the farthest row's squared distance, what σ² starts at, at least. If it starts far below, an
+# outlier is explained at once by patterns that point there just a little, in huge amounts that
+# cancel each other, and sums lose their digits.
+FARTHEST_SHARE = 1e-8
 # Latents that are active in a row, to begin with.
 ACTIVE_AT_FIRST = 1.2
 # Rows that clusters are found among.
@@ -93,7 +113,7 @@ class Derived(NamedTuple):
     scaled: NDArray[np.floating]  # (C, D)  V
     projector: NDArray[np.floating]  # V / σ
     gram: NDArray[np.floating]  # V Vᵀ: diagonal within a latent
-    logits: NDArray[np.float64]  # (G,)  log-odds of the latents
+    logits: NDArray[np.float64]  # (1, G)  log-odds of the latents
     bias: NDArray[np.float64]  # (1, G)  log-odds - t²/2
     field: NDArray[np.float64] | None
     shift: NDArray[np.floating]  # (C,)  t
@@ -107,6 +127,17 @@ class Derived(NamedTuple):
     log_prior: float
     n_latents: int
     expected_active: float
+
+
+def least_slab_share(sums: LinearStats) -> float:
+    """The least share of ψ in the second moment of a slab.
+
+    Solved systems are held in the precision of the data, and μ²/ψ nats are summed with them, so it
+    is the share of their square to which data are known.
+    """
+    square = max(float(sums.data_square), np.finfo(float).tiny)
+    known_to = min(float(sums.floor) / square, max(NOISE_FLOORS.values()))
+    return max(known_to, SLAB_FLOOR)
 
 
 class SubspaceModel(LinearModel):
@@ -139,19 +170,25 @@ class SubspaceModel(LinearModel):
         rows: NDArray[np.floating],
         clusters: Clusters,
         noise_variance: float | None = None,
+        comm: Communicator = ALONE,
     ) -> SubspaceParams:
         """A latent for each cluster, of its mean and the directions in which its rows differ.
 
         A direction is taken if that is worth its parameters: rows whose variance along it is ρ
         times the noise's gain (ρ - 1 - log ρ) / 2 nats each. So rows must be all there are: among
-        few, variances differ by chance, and this would be held against what all gain.
+        few, variances differ by chance, and this would be held against what all gain. Of several
+        processes each has some, in whole blocks of `AllRows`.
         """
-        counts, means, variances, vectors = principal_directions(rows, clusters)
+        everywhere = AllRows(rows, None, comm)
+        counts, means, variances, vectors = principal_directions(everywhere, clusters)
         n_features = rows.shape[1]
         shares = counts / counts.sum()
         if noise_variance is None:  # what is smallest is noise
             noise_variance = float(shares @ variances[:, n_features // 2 :].mean(1))
-        noise_variance = max(noise_variance, linear.least_noise(rows), np.finfo(float).tiny)
+            noise_variance = max(
+                noise_variance, FARTHEST_SHARE * farthest(everywhere, means, clusters.labels)
+            )
+        noise_variance = max(noise_variance, linear.least_noise(everywhere), np.finfo(float).tiny)
         ratios = np.maximum(variances / noise_variance, 1.0)
         gains = 0.5 * counts[:, None] * (ratios - 1 - np.log(ratios))
         ranks = np.minimum((gains > WORTH * n_features).sum(1), self.rank)
@@ -171,15 +208,22 @@ class SubspaceModel(LinearModel):
         )
 
     def initialize(
-        self, X: NDArray[np.floating], observed: Mask, n_latents: int, rng: np.random.Generator
+        self,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        n_latents: int,
+        rng: np.random.Generator,
+        comm: Communicator = ALONE,
     ) -> SubspaceParams:
         if observed is not None:
-            X = np.where(observed, X, linear.observed_moments(X, observed)[0]).astype(X.dtype)
+            mean, _ = linear.observed_moments(AllRows(X, observed, comm))
             counts = observed.sum(1)
-            X = X[counts >= USUAL * np.median(counts)]
-        chosen = X[rng.permutation(len(X))[:EXAMPLES]]
-        clusters = cluster(chosen, n_latents, int(rng.integers(2**31)))
-        return self.from_clusters(X, nearest(X, clusters.centres))
+            X = np.where(observed, X, mean).astype(X.dtype)
+            X = X[counts >= USUAL * median_of_counts(counts, X.shape[1], comm)]
+        rows = AllRows(X, None, comm).in_whole_blocks()
+        chosen, _ = rows.take(rng.permutation(rows.n_rows)[:EXAMPLES])
+        found = cluster(chosen.astype(X.dtype), n_latents, int(rng.integers(2**31)))
+        return self.from_clusters(rows.X, nearest(rows, found.centres), comm=comm)
 
     def prepare(self, params: SubspaceParams, dtype: DTypeLike) -> Derived:
         pi, groups = params.activation_probs, params.groups
@@ -187,13 +231,7 @@ class SubspaceModel(LinearModel):
         spread = np.sqrt(params.slab_covariance)
         V = params.components * (spread / sigma)[:, None]
         shift = params.slab_means / spread
-        back = np.zeros((len(V), int(np.diff(groups).max())))
-        for own in patterns_by_width(groups):
-            blocks, width = V[own], own.shape[1]
-            _, vectors = np.linalg.eigh(blocks @ blocks.transpose(0, 2, 1))
-            V[own] = vectors.transpose(0, 2, 1) @ blocks
-            shift[own] = np.einsum("gpi,gp->gi", vectors, shift[own])
-            back[own.ravel(), :width] = (spread[own][:, :, None] * vectors).reshape(-1, width)
+        back = rotate(groups, V, shift, spread)
         gram = square(V).astype(dtype)
         pivots = 1 + np.square(V).sum(1)
         logits = np.log(pi / (1 - pi))
@@ -202,7 +240,7 @@ class SubspaceModel(LinearModel):
             V.astype(dtype),
             (V / sigma).astype(dtype),
             gram,
-            logits,
+            logits[None],
             (logits - 0.5 * np.add.reduceat(shift**2, groups[:-1]))[None],
             params.field,
             shift.astype(dtype),
@@ -223,7 +261,11 @@ class SubspaceModel(LinearModel):
         return own
 
     def prepare_rows(
-        self, derived: Any, X: NDArray[np.floating], observed: Mask, positions: Positions = None
+        self,
+        derived: Any,
+        X: NDArray[np.floating],
+        observed: Mask | None,
+        positions: Positions = None,
     ) -> Rows:
         """With the probabilities that latents have where rows lie, if the parameters say so."""
         rows = super().prepare_rows(derived, X, observed)
@@ -232,19 +274,23 @@ class SubspaceModel(LinearModel):
         sites = spatial_prior.locate(derived.field, positions)
         odds = (sites.probs / (1 - sites.probs)).astype(rows.X.dtype)
         log_prior = sites.log_inactive - derived.log_prior
+        logits = np.log(odds)
         return rows._replace(
             base=rows.base + log_prior,
+            ceiling=rows.ceiling + log_prior,
             constants=rows.constants + log_prior,
             sites=sites,
-            bias=derived.bias - derived.logits + np.log(odds),
+            bias=derived.bias - derived.logits + logits,
+            logits=logits,
         )
 
     def _records(self, derived: Any, rows: Rows) -> tuple[Any, Rows, Any]:
         """For kernels: Derived and Rows of the same types with a field and without, and room for
         inner products over what was observed, if anything was not."""
-        bias = derived.bias if rows.bias is None else rows.bias
+        if rows.bias is None:
+            rows = rows._replace(bias=derived.bias, logits=derived.logits)
         known = empty_gram(derived.scaled, derived.groups, rows.observed)
-        return derived._replace(field=None), rows._replace(sites=None, bias=bias), known
+        return derived._replace(field=None), rows._replace(sites=None), known
 
     def log_joints(self, derived: Any, rows: Rows, population: Population) -> None:
         records, size = self._records(derived, rows), len(derived.scaled)
@@ -310,7 +356,7 @@ class SubspaceModel(LinearModel):
     def empty_statistics(self, params: SubspaceParams) -> SubspaceStats:
         G, sizes = len(params.activation_probs), np.diff(params.groups)
         return SubspaceStats(
-            empty_stats(params.components, False)._replace(second=np.zeros(0)),
+            empty_stats(params.components)._replace(second=np.zeros(0)),
             np.zeros((sizes.sum() ** 2 + sizes @ sizes) // 2),
             np.zeros((G, G)),
             spatial_prior.empty_statistics(params.field, G),
@@ -409,7 +455,8 @@ class SubspaceModel(LinearModel):
         pi = linear.clip_probabilities(sums.activation[params.groups[:-1]] / sums.n_rows)
         means = slab_means(params.slab_means, sums)
         squares = self.sums_of_squares(params, stats)
-        variances = slab_variances(params.slab_covariance, means, sums, squares)
+        least = least_slab_share(sums)
+        variances = slab_variances(params.slab_covariance, means, sums, squares, least)
         local = (
             None if params.field is None else spatial_prior.update(params.field, stats.field, pi)
         )

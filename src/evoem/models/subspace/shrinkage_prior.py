@@ -51,7 +51,7 @@ def average_covariance(params: Any) -> NDArray[np.float64]:
 
 
 def pseudo_observations(params: Any, number: float) -> PseudoObservations:
-    """Statistics of so many pseudo-observations of each latent."""
+    """Statistics of this number of pseudo-observations of each latent."""
     W, psi, noise = params.components, params.slab_covariance, float(params.noise_variance)
     average = average_covariance(params)
     second = np.zeros((len(W), int(np.diff(params.groups).max())))

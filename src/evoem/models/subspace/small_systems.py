@@ -1,5 +1,7 @@
 """Systems of a state of subspaces, whose latents have several patterns each.
 
+Their factor serves similar patches too, see `images.nonlocal_bayes`.
+
 Of matrices of the n active patterns the first n rows and columns are used, and of these the lower
 triangle. They have two dimensions, since of an index that is a sum the compiler cannot tell that it
 is not negative, and then loads values one by one.
@@ -15,7 +17,7 @@ from evoem.validation import Mask
 
 # The product of pivots is turned into a logarithm before it can overflow.
 LARGE = 1e200
-# Matrices are worked on in tiles of so many rows and columns.
+# Rows and columns of the tiles that matrices are worked on in.
 TILE = 3
 # Tables of pairs of latents have at most as many entries as this; without them pairs take longer.
 LARGEST_TABLES = 1 << 25
@@ -296,7 +298,7 @@ def gather_observed(known, V, groups, latents, k, out):
 
 
 def empty_gram(
-    V: NDArray[np.floating], groups: NDArray[np.int64], observed: Mask
+    V: NDArray[np.floating], groups: NDArray[np.int64], observed: Mask | None
 ) -> ObservedGram | None:
     """Room for the inner products of one row at a time; None if nothing is missing."""
     if observed is None:

@@ -23,7 +23,7 @@ from evoem.runtime.compile import kernel
 from evoem.states import active_latents
 
 STRENGTH = 20.0
-# Logarithms are taken of products of so many factors: of probabilities, all above 1e-8, these are
+# Factors of a product whose logarithm is taken: of probabilities, all above 1e-8, these are
 # numbers still.
 FACTORS = 16
 

@@ -1,4 +1,4 @@
-"""What the models say about flips that guided mutation may propose."""
+"""Which latents promise most: by what a state leaves of the data, and by the models' own gains."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,9 @@ import reference
 from problems import make_problem
 
 from evoem.models.base import flip_gains
-from evoem.ranking import NONE, rank_inactive
+from evoem.models.residual_ranking import Guide, rank_by_residual
+from evoem.ranking import GROUPS
+from evoem.runtime.compile import kernel
 from evoem.states import Genomes, pack
 
 LINEAR = ["binary", "spike_slab_diagonal", "spike_slab_full"]
@@ -26,31 +28,11 @@ def ranks_and_gains(name, missing, dense, n_best=None):
     return problem.model.best_additions(derived, rows, genomes, n_best), gains
 
 
-def ranked(scores, dense):
-    """Inactive latents by their scores, best first, then NONE: the obvious way."""
-    order = np.argsort(-np.where(dense, -np.inf, scores), axis=-1, kind="stable")
-    places = np.arange(dense.shape[2])
-    return np.where(places < (~dense).sum(-1, keepdims=True), order, NONE)
-
-
-@pytest.mark.parametrize("n_latents", [3, 16, 17, 70, 130])
-@pytest.mark.parametrize("n_best", [1, 2, 20])
-def test_the_best_scores_of_inactive_latents_are_found_in_their_order(n_latents, n_best):
-    rng = np.random.default_rng(n_latents)
-    dense = rng.random((20, 3, n_latents)) < rng.choice([0.1, 0.5, 1.0], (20, 3, 1))
-    scores = rng.standard_normal(dense.shape).astype(np.float32)
-    genomes = Genomes(pack(dense), np.full(20, 3))
-    wanted = np.full((20, 3, n_best), NONE)
-    expected = ranked(scores, dense)[:, :, :n_best]
-    wanted[:, :, : expected.shape[2]] = expected
-    np.testing.assert_array_equal(rank_inactive(scores, genomes, n_best), wanted)
-
-
 @pytest.mark.interpreted
 def test_binary_sparse_coding_ranks_additions_by_their_exact_gains():
     dense = np.random.default_rng(0).random((12, 4, 5)) < 0.4
     ranks, gains = ranks_and_gains("binary", 0.0, dense)
-    np.testing.assert_array_equal(ranks, ranked(gains, dense))
+    np.testing.assert_array_equal(ranks, reference.ranked(gains, dense))
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -84,7 +66,7 @@ def test_spike_slabs_rank_additions_as_if_the_dictionary_were_orthogonal(name):
             scores[n, p, h] = 0.5 * ((w @ residual / variance + m / v) ** 2 / pivot)
             scores[n, p, h] -= 0.5 * (np.log(pivot * v) + m**2 / v)
     ranks, _ = ranks_and_gains(name, 0.0, dense)
-    np.testing.assert_array_equal(ranks, ranked(scores, dense))
+    np.testing.assert_array_equal(ranks, reference.ranked(scores, dense))
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -98,3 +80,35 @@ def test_ranks_follow_the_gains(name, missing):
     average = np.where(dense, 0.0, gains).sum(-1) / (~dense).sum(-1)
     assert (best - average).mean() > 0
     assert (np.where(dense, -np.inf, gains).argmax(-1) == ranks[..., 0]).mean() > 0.6
+
+
+@kernel
+def ranked_by_residual(guide, gram, projections, coefficients, active, sizes, out):
+    n_latents = len(gram)
+    room = np.empty(n_latents), np.empty(n_latents), np.empty(GROUPS)
+    for r in range(len(out)):
+        rank_by_residual(
+            guide, gram, projections, coefficients[r], active[r], sizes[r], r, 0, room, out
+        )
+
+
+@pytest.mark.parametrize("n_own", [1, 12])
+def test_latents_are_ranked_by_what_they_explain_of_the_rest(n_own):
+    """`n_own` rows of the guide: one for all rows of the data, or one for each."""
+    rng = np.random.default_rng(n_own)
+    V = rng.normal(size=(9, 30))
+    gram, projections = V @ V.T, rng.normal(size=(12, 9))
+    guide = Guide(rng.normal(size=9), *rng.random((3, n_own, 9)), 0.3)
+    active = np.array([np.sort(rng.permutation(9)) for _ in range(12)])
+    sizes = rng.integers(0, 9, 12)
+    coefficients = rng.normal(size=(12, 9))
+    out = np.empty((12, 1, 9), np.int32)
+    ranked_by_residual(guide, gram, projections, coefficients, active, sizes, out)
+    dense, scores = np.zeros((12, 1, 9), bool), np.zeros((12, 1, 9))
+    for r in range(12):
+        on, own = active[r, : sizes[r]], r if n_own > 1 else 0
+        dense[r, 0, on] = True
+        z = projections[r] + guide.start
+        z = z - (coefficients[r, : sizes[r]] * guide.shares[own, on]) @ gram[on]
+        scores[r, 0] = (guide.curvatures[own] * z + guide.slope) * z - guide.constants[own]
+    np.testing.assert_array_equal(out, reference.ranked(scores, dense))

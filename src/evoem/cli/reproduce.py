@@ -1,0 +1,57 @@
+"""`evoem reproduce`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from evoem.cli.app import Quiet, app, one_sentence
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str | None, Argument(help="Experiment; without one they are listed.", show_default=False)
+    ] = None,
+    quick: Annotated[
+        bool, Option("--quick", help="A reduction that takes minutes; this is the default.")
+    ] = False,
+    full: Annotated[bool, Option("--full", help="All that the paper's experiment has.")] = False,
+    only: Annotated[
+        list[str] | None, Option(help="A row of the experiment; may be given repeatedly.")
+    ] = None,
+    updates: Annotated[
+        str | None, Option(help="M-steps in place of the recipe's: monotone, printed or authors.")
+    ] = None,
+    images: Annotated[Path | None, Option(help="Folder with the paper's pictures.")] = None,
+    out: Annotated[
+        Path | None, Option("--out", "-o", help="Folder for the report; by default reproduce-NAME.")
+    ] = None,
+    seed: Annotated[int, Option(min=0, help="Everything random follows from it.")] = 0,
+    n_jobs: Annotated[int, Option(help="Threads; -1 for all processors.")] = -1,
+    quiet: Quiet = False,
+) -> None:
+    """Repeat an experiment of the paper, with its numbers beside ours. Needs matplotlib.
+
+    Run the command again to go on: finished parts are not repeated.
+    """
+    with one_sentence():
+        from evoem.reproduction import command
+
+        if quick and full:
+            raise ValueError("quick must not be given with full; got both.")
+        if name is None:
+            typer.echo(command.listing())
+            return
+        command.reproduce(
+            name,
+            size="full" if full else "quick",
+            only=only or (),
+            updates=updates,
+            images=images,
+            out=out,
+            seed=seed,
+            n_jobs=n_jobs,
+            tell=(lambda line: None) if quiet else typer.echo,
+        )

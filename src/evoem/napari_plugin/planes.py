@@ -1,0 +1,165 @@
+"""Arrays of layers as planes that are restored one by one: nothing here knows napari."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evoem.images.learning import Progress
+from evoem.images.restore import Restoration, restore
+
+# A preview takes as long as finishing the plane: of the time, at most one in so many parts.
+PREVIEW_SHARE = 4.0
+
+
+class Planes(NamedTuple):
+    """All planes of a layer, each (rows, columns), with channels behind if it is coloured."""
+
+    pixels: NDArray[Any]
+    masks: NDArray[np.bool_] | None  # of (planes, rows, columns)
+    colour: bool
+    shape: tuple[int, ...]  # of the layer
+
+
+class Wish:
+    """What somebody wants of a run, from another thread."""
+
+    def __init__(self) -> None:
+        self.stop = False  # and keep what was learnt
+        self.cancel = False
+
+
+class Told(NamedTuple):
+    """How far it is: where, in words and as a share; a preview of the layer, or the end."""
+
+    words: str
+    share: float
+    values: NDArray[Any] | None = None
+    results: list[Restoration] | None = None
+
+
+class Cancelled(Exception):
+    """Nobody wants the result any more."""
+
+
+def planes_of(data: Any, colour: bool, labels: Any = None) -> Planes:
+    """The planes of a layer; where labels are not zero, values are missing."""
+    pixels = np.asarray(data)
+    shape, n_own = pixels.shape, 3 if colour else 2
+    if pixels.ndim < n_own:
+        raise ValueError(f"image must have rows and columns; got the shape {shape}.")
+    planes = pixels.reshape(-1, *shape[-n_own:])
+    masks = None
+    if labels is not None:
+        marked = np.asarray(labels) != 0
+        of_pixels = shape[:-1] if colour else shape
+        if marked.shape not in (of_pixels, of_pixels[-2:]):
+            raise ValueError(
+                f"labels must have the shape of the image, {of_pixels}, or of one plane of it; "
+                f"got {marked.shape}."
+            )
+        if not marked.any():
+            raise ValueError("labels must mark what is missing; got zeros alone.")
+        masks = np.broadcast_to(marked, of_pixels).reshape(-1, *of_pixels[-2:])
+    return Planes(planes, masks, colour, shape)
+
+
+def run(planes: Planes, options: dict[str, Any], wish: Wish) -> Iterator[Told]:
+    """Restore plane after plane in a thread of its own, and tell how far it is."""
+    said: queue.SimpleQueue[Told | BaseException] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            said.put(_restored(planes, options, wish, said.put))
+        except BaseException as error:  # raised again where it can be shown
+            said.put(error)
+
+    threading.Thread(target=work, daemon=True, name="restoration").start()
+    try:
+        while True:
+            told = said.get()
+            if isinstance(told, Cancelled):
+                return
+            if isinstance(told, BaseException):
+                raise told
+            yield told
+            if told.results is not None:
+                return
+    finally:
+        wish.cancel = True  # whoever does not listen to the end wants no more
+
+
+def _restored(planes: Planes, options: dict[str, Any], wish: Wish, tell: Any) -> Told:
+    values, results = planes.pixels.copy(), []
+    number = len(planes.pixels)
+    for place, pixels in enumerate(planes.pixels):
+        tell(Told(_named("looking at the noise", place, number), place / number))
+        results.append(
+            restore(
+                pixels,
+                mask=None if planes.masks is None else planes.masks[place],
+                channel_axis=-1 if planes.colour else None,
+                callback=_watch(planes, values, place, wish, tell),
+                **options,
+            )
+        )
+        values[place] = results[-1].image
+        if wish.cancel:
+            raise Cancelled
+        if wish.stop:
+            break
+    return Told("done", 1.0, values.reshape(planes.shape), results)
+
+
+def _watch(planes: Planes, values: NDArray[Any], place: int, wish: Wish, tell: Any) -> Any:
+    number, last, took = len(planes.pixels), -np.inf, 0.0
+
+    def watch(progress: Progress) -> bool:
+        nonlocal last, took
+        if wish.cancel:
+            raise Cancelled
+        words = f"{progress.stage}, {progress.iteration} of {progress.max_iter}"
+        learning = progress.stage == "learning"
+        part = (0.1 + 0.8 * progress.iteration / progress.max_iter) if learning else 0.05
+        share = (place + part) / number
+        is_last = learning and progress.iteration == progress.max_iter
+        preview = None
+        started = time.monotonic()
+        if not (wish.stop or is_last) and started - last >= (PREVIEW_SHARE - 1) * took:
+            values[place] = progress.restored()
+            last = time.monotonic()
+            took = last - started
+            preview = values.reshape(planes.shape).copy()
+        if wish.stop or is_last:
+            words = "putting the plane together"
+        tell(Told(_named(words, place, number), share, preview))
+        return wish.stop
+
+    return watch
+
+
+def _named(words: str, place: int, number: int) -> str:
+    return words if number == 1 else f"plane {place + 1} of {number}: {words}"
+
+
+def uncertainty(planes: Planes, results: list[Restoration]) -> NDArray[np.float32]:
+    """Standard deviations, of colours their mean; NaN of planes that were not reached."""
+    values = np.full(planes.pixels.shape[:3], np.nan, np.float32)
+    for place, result in enumerate(results):
+        values[place] = result.std.mean(axis=-1) if planes.colour else result.std
+    return values.reshape(planes.shape[:-1] if planes.colour else planes.shape)
+
+
+def noise_report(planes: Planes) -> list[str]:
+    """What noise the first plane has, in sentences."""
+    from evoem.images import canonical_arrays, noise_estimation
+
+    canonical = canonical_arrays.read(planes.pixels[0], None, -1 if planes.colour else None, True)
+    found, _ = noise_estimation.estimate(canonical.pixels(canonical.values), canonical.observed)
+    told = found.describe()
+    first = "" if len(planes.pixels) == 1 else "First plane: "
+    return [f"{first}{told if first else told[:1].upper() + told[1:]}.", *canonical.notes]

@@ -1,0 +1,33 @@
+"""`evoem noise`."""
+
+import numpy as np
+import pytest
+from command_line import invoke
+from PIL import Image
+
+import evoem
+
+
+def test_noise_is_told_in_one_line_and_kept_with_curve_and_autocorrelation(tmp_path):
+    rng = np.random.default_rng(0)
+    smooth = 100 + 50 * np.sin(np.add.outer(np.arange(128), np.arange(128)) / 20)
+    np.save(tmp_path / "in.npy", rng.poisson(smooth).astype(float))
+    told, plot = tmp_path / "noise.json", tmp_path / "noise.png"
+    result = invoke("noise", tmp_path / "in.npy", "--json", told, "--plot", plot)
+    assert result.exit_code == 0
+    noise = evoem.Noise.load(told)
+    assert result.output == noise.describe() + "\n"
+    assert result.output.startswith("signal-dependent noise: gain ")
+    assert noise.gain == pytest.approx(1, rel=0.1)
+    assert np.median(noise.curve_variance / noise.curve_signal) == pytest.approx(1, rel=0.1)
+    middle = len(noise.measured_correlation) // 2
+    assert noise.measured_correlation[middle, middle] == pytest.approx(1)
+    assert abs(noise.measured_correlation[middle, middle + 1]) < 0.15
+    assert np.ptp(np.asarray(Image.open(plot).convert("L"))) > 200  # something is drawn
+
+
+def test_noise_that_cannot_be_told_is_said_and_drawn_too(tmp_path):
+    np.save(tmp_path / "in.npy", np.full((64, 64), 7.0))
+    result = invoke("noise", tmp_path / "in.npy", "--plot", tmp_path / "noise.svg")
+    assert result.output == "the noise could not be told; the picture has one value only\n"
+    assert "<svg" in (tmp_path / "noise.svg").read_text()
