@@ -30,9 +30,11 @@ SIZES_OF_STEPS = (
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS",
 )  # fmt: skip
 SIZES = (*SIZES_OF_STEPS, "SLURM_NTASKS")  # the last one of a job, also where it starts only one
+# Seconds that a launcher has to pass on a message, before it is told to end all and drops the rest.
+PASSING_ON = 0.5
 # Seconds by which a process lets those before it say first what went wrong everywhere.
-TURN = 0.5
-LONGEST_WAIT = 5.0
+TURN = 1.5
+LONGEST_WAIT = 6.0
 
 
 class Processes:
@@ -102,6 +104,7 @@ class Processes:
         """End all processes, with a message."""
         sys.stderr.write(f"evoem: process {self.rank} of {self.size}: {message}\n")
         sys.stderr.flush()
+        time.sleep(PASSING_ON)
         self._comm.Abort(1)
 
 
