@@ -80,6 +80,8 @@ LEAST_BLOCKS = 40
 # Square root of the number of pixels from which on blocks are cut further apart.
 LARGEST = 1000
 LEAST_VARIANCE = 1e-9  # of a picture between 0 and 1
+# Between these the square of a contrast, and of a small share of it, is a number as well.
+LEAST_CONTRAST, LARGEST_CONTRAST = 1e-140, 1e150
 # Noise of less than this many times the variance of rounding cannot be told from it.
 ABOVE_ROUNDING = 1.5
 MOST_CONSTANT = 0.3
@@ -99,7 +101,10 @@ def estimate(values: Array, observed: Mask | None = None) -> tuple[Noise, Mask]:
     if seen.size == 0 or seen.min() == seen.max():
         return _untold("the picture has one value only"), nowhere
     # In units of its own contrast, so that scale and offset of a picture change nothing else.
-    low, contrast = float(seen.min()), float(seen.max() - seen.min())
+    low = float(seen.min())
+    contrast = float(seen.max()) - low
+    if not LEAST_CONTRAST < contrast < LARGEST_CONTRAST:
+        return _untold("its variance is too large or too small a number"), nowhere
     picture = _Picture(np.where(observed, (values - low) / contrast, 0.0), observed)
     noise, outliers = _of_unit_picture(picture)
     return noise.scaled(-low / contrast, 1 / contrast), outliers
@@ -137,13 +142,17 @@ class _Picture:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """A multiple of the variance that a line gives."""
+    """A multiple of the variance that a line gives, and not less than that of rounding.
+
+    Values that are rounded differ by a whole step or not at all, however little noise there is.
+    """
 
     line: Line
     factor: float
+    rounding: float
 
     def __call__(self, signal: Array) -> Array:
-        return self.factor * self.line(signal)
+        return np.maximum(self.factor * self.line(signal), self.rounding)
 
 
 def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
@@ -166,7 +175,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
         return _untold(reason), outliers
     curves = _curves(picture, white, least)
     # The first variances are those of high frequencies: of correlated noise, a small part.
-    outliers = _outliers(picture, curves, [max(curve.ratio, 1.0) for curve in curves])
+    outliers = _outliers(picture, curves, [max(curve.ratio, 1.0) for curve in curves], step)
     picture = _without(picture, outliers, curves, step)
     if min(len(blocks.mean) for blocks in picture.blocks(SIDE, STEP)) < LEAST_BLOCKS:
         return _untold("nearly all of the picture is clipped or of one value"), outliers
@@ -186,7 +195,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
     if cross is not None:
         curves = _whole_variances(picture, curves, _own(cross), least)
         cross = unit_variance(cross)
-    outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves))
+    outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves), step)
     low, high = np.quantile(values[observed], (0.01, 0.99))
     hardly_any = (LEAST_OF_CONTRAST * (high - low)) ** 2
     noise = _law(curves, picture, step, least, cross is not None, hardly_any)
@@ -264,13 +273,13 @@ def _whole_variances(
     ]
 
 
-def _outliers(picture: _Picture, curves: list[Curve], factors: list[float]) -> Mask:
+def _outliers(picture: _Picture, curves: list[Curve], factors: list[float], step: float) -> Mask:
     found = np.zeros(picture.values.shape, bool)
     for channel, (curve, factor) in enumerate(zip(curves, factors, strict=True)):
         found[..., channel] = find_outliers(
             picture.values[..., channel],
             picture.known[..., channel],
-            _Scaled(curve.line, factor),
+            _Scaled(curve.line, factor, step**2 / 12),
             curve.line.gain,
         )
     return found
