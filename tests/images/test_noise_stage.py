@@ -90,6 +90,14 @@ def test_scale_and_offset_of_the_picture_change_nothing_else():
     np.testing.assert_allclose(second.std / 0.004, first.std, rtol=0.1, atol=0.1)
 
 
+def test_pictures_of_few_photons_are_restored_although_most_values_are_zero():
+    mean = 0.1 * CLEAN / CLEAN.mean()
+    image = np.random.default_rng(6).poisson(mean).astype(float)
+    assert (image == 0).mean() > 0.9
+    found = restore(image, **SMALL)
+    assert psnr(mean, found.image, mean.max()) > psnr(mean, image, mean.max()) + 12
+
+
 def test_a_note_says_that_the_noise_could_not_be_told():
     dark = np.zeros(CLEAN.shape)
     dark[::7, ::5] = np.random.default_rng(5).poisson(3, dark[::7, ::5].shape)

@@ -18,6 +18,8 @@ What is decided, and by which rule:
 - *Compressed* are pictures with more cosine coefficients of zero in one grid of blocks than in any
   other (`noise_compression`). If most of high frequencies are, or if what is left is nearly the
   same in all channels (`MOST_BETWEEN_CHANNELS`), the noise is gone.
+- *Few photons* are what is left where none of this can be told, if steps between levels have the
+  variance that numbers of photons have (`noise_counts`).
 - *Outliers* stand out from all but one of their neighbours (`noise_outliers`).
 """
 
@@ -54,6 +56,7 @@ from evoem.images.noise_correlation import (
     mirrored,
     unit_variance,
 )
+from evoem.images.noise_counts import are_few_photons
 from evoem.images.noise_model import Noise
 from evoem.images.noise_outliers import filled, find_outliers
 from evoem.validation import Mask
@@ -107,6 +110,9 @@ def estimate(values: Array, observed: Mask | None = None) -> tuple[Noise, Mask]:
         return _untold("its variance is too large or too small a number"), nowhere
     picture = _Picture(np.where(observed, (values - low) / contrast, 0.0), observed)
     noise, outliers = _of_unit_picture(picture)
+    step = rounding_step(picture.values[observed])
+    if not noise.told and are_few_photons(picture.values, observed, step):
+        noise, outliers = Noise(gain=step), nowhere
     return noise.scaled(-low / contrast, 1 / contrast), outliers
 
 
