@@ -71,8 +71,9 @@ LEAST_CORRELATION, LEAST_BETWEEN_CHANNELS = 0.2, 0.15
 MOST_BETWEEN_CHANNELS = 0.9
 # The power of correlated noise falls even in the highest frequencies: in the lowest of the three
 # highest bands it is so many times that of the other two. Texture falls as well, but sinks below
-# the noise and levels out: between these it falls by less than this power of the fall before.
-FALLS, STILL_FALLING = 1.4, 0.8
+# the noise and levels out: between these it falls by less than this power of the fall before, and
+# by less than this ratio, which photographs with little power there exceed.
+FALLS, STILL_FALLING, LEVELLED = 1.4, 0.8, 2.0
 TEXTURE_EVERYWHERE = "texture everywhere: correlation could not be told"
 COMPRESSED = "compressed as JPEG: this is what is left of it"
 # Large blocks whose low frequencies have so many times the power, relative to high ones, that small
@@ -326,7 +327,7 @@ def _correlation(
     falls = middle > FALLS * (high + highest) / 2
     if max(abs(typical[1, 0]), abs(typical[0, 1])) < LEAST_CORRELATION or not falls:
         return None, _unless_apart(flattest.between_high), ""
-    if 1 <= high / highest < (middle / high) ** STILL_FALLING:
+    if 1 <= high / highest < min((middle / high) ** STILL_FALLING, LEVELLED):
         return None, None, TEXTURE_EVERYWHERE
     small = block_spectrum(typical, SIDE)
     measured, choosing = split_frequencies(np.ones((SIDE, SIDE)))
