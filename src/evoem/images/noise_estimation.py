@@ -18,8 +18,8 @@ What is decided, and by which rule:
 - *Compressed* are pictures with more cosine coefficients of zero in one grid of blocks than in any
   other (`noise_compression`). If most of high frequencies are, or if what is left is nearly the
   same in all channels (`MOST_BETWEEN_CHANNELS`), the noise is gone.
-- *No noise* have pictures much of which is of one value, if many neighbours are equal in the rest of
-  them too.
+- *No noise* have pictures much of which is of one value, if many neighbours are equal in the rest
+  of them too.
 - *Few photons* are what is left where none of this can be told, if steps between levels have the
   variance that numbers of photons have (`noise_counts`).
 - *Outliers* stand out from all but one of their neighbours (`noise_outliers`).
