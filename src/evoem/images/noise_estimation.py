@@ -253,6 +253,24 @@ def _why_not(picture: _Picture) -> str:
     return ""
 
 
+def much_is_of_one_value(values: Array, observed: Mask | None = None) -> bool:
+    """Whether many blocks of a picture (rows, columns, channels) are without noise."""
+    known = values if observed is None else np.where(observed, values, np.nan)
+    shares = [
+        float((np.ptp(blocks, axis=(1, 2)) == 0).mean()) if len(blocks) else 0.0
+        for blocks in map(_separate_blocks, np.moveaxis(known, 2, 0))
+    ]
+    return max(shares) > MOST_CONSTANT
+
+
+def _separate_blocks(channel: Array) -> Array:
+    """Blocks beside each other of which nothing is NaN."""
+    rows, columns = (size // SIDE * SIDE for size in channel.shape)
+    parts = channel[:rows, :columns].reshape(rows // SIDE, SIDE, columns // SIDE, SIDE)
+    blocks = parts.swapaxes(1, 2).reshape(-1, SIDE, SIDE)
+    return np.asarray(blocks[~np.isnan(blocks).any((1, 2))])
+
+
 def _noisy_share(picture: _Picture) -> float:
     """Share of the blocks of more than one value in which few neighbours are equal.
 
@@ -260,8 +278,8 @@ def _noisy_share(picture: _Picture) -> float:
     """
     noisy, number = 0, 0
     for channel in np.moveaxis(np.where(picture.known, picture.values, np.nan), 2, 0):
-        blocks = np.lib.stride_tricks.sliding_window_view(channel, (SIDE, SIDE))[::SIDE, ::SIDE]
-        blocks = blocks[np.ptp(blocks, axis=(2, 3)) > 0]
+        blocks = _separate_blocks(channel)
+        blocks = blocks[np.ptp(blocks, axis=(1, 2)) > 0]
         along, across = ((np.diff(blocks, axis=axis) == 0).mean((1, 2)) for axis in (1, 2))
         noisy += int(np.count_nonzero(along + across < 2 * FEW_EQUAL))
         number += len(blocks)
