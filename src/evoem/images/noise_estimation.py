@@ -253,7 +253,7 @@ def _why_not(picture: _Picture) -> str:
     return ""
 
 
-def much_is_of_one_value(values: Array, observed: Mask | None = None) -> bool:
+def much_is_of_one_value(values: NDArray[np.floating], observed: Mask | None) -> bool:
     """Whether many blocks of a picture (rows, columns, channels) are without noise."""
     known = values if observed is None else np.where(observed, values, np.nan)
     shares = [
@@ -263,7 +263,7 @@ def much_is_of_one_value(values: Array, observed: Mask | None = None) -> bool:
     return max(shares) > MOST_CONSTANT
 
 
-def _separate_blocks(channel: Array) -> Array:
+def _separate_blocks(channel: NDArray[np.floating]) -> NDArray[np.floating]:
     """Blocks beside each other of which nothing is NaN."""
     rows, columns = (size // SIDE * SIDE for size in channel.shape)
     parts = channel[:rows, :columns].reshape(rows // SIDE, SIDE, columns // SIDE, SIDE)
