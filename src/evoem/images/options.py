@@ -280,8 +280,8 @@ class Options(TypedDict, total=False):
     callback: Annotated[
         Callable[..., Any] | None,
         Setting(
-            "Called with a Progress after each iteration; returning True ends the run. So does an "
-            "interrupt (Ctrl-C): what has been learnt up to then is used."
+            "Called with an evoem.Progress after each iteration; returning True ends the run. An "
+            "interrupt (Ctrl-C) ends it too: what has been learnt up to then is used."
         ),
     ]
 
