@@ -157,7 +157,7 @@ class Stage(NamedTuple):
             self.journal.stop()
         finish = Finish(*reached.finish) if reached.finish else self.finish
         if stopped == "interrupted":
-            finish = self.finish.hurried
+            finish = self.finish.quickest_search
         return Fit(self.kind, model, finish, stopped or reached.ended or "max_iter")
 
     def _iterate(
@@ -223,7 +223,7 @@ class Stage(NamedTuple):
             params=model.params,
             stage=self.name,
             restored=lambda: self.preview(model),
-            seconds_to_stop=info.seconds + forecast.seconds(self.finish.hurried),
+            seconds_to_stop=info.seconds + forecast.seconds(self.finish.quickest_search),
             of_others=self.comm.report(),
         )
 
@@ -248,7 +248,7 @@ def learn(
         fit = Fit(plan.model, current, plan.best_finish, "")
         if current is not model:
             finish = best_finish(plan.model, current.source.grid, 0)
-            fit = over_all(Fit(plan.model, current, finish, ""), canonical, plan)
+            fit = for_whole_image(Fit(plan.model, current, finish, ""), canonical, plan)
         mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
         return canonical_arrays.write(canonical, mean, plan.keep_observed)
 
@@ -256,7 +256,7 @@ def learn(
     if from_coarse and not journal.is_at("learning"):
         first = learn_coarse(canonical, plan, clock, callback, journal, preview)
         if first.ended in ("callback", "interrupted"):
-            return over_all(first, canonical, plan)
+            return for_whole_image(first, canonical, plan)
 
     def start() -> Any:
         if first is None:
@@ -280,8 +280,8 @@ def learn(
     )
     fit = stage.learn(model, start)
     if first is not None and fit.ended == "interrupted" and not model.infos:
-        return over_all(
-            first._replace(ended=fit.ended, finish=first.finish.hurried), canonical, plan
+        return for_whole_image(
+            first._replace(ended=fit.ended, finish=first.finish.quickest_search), canonical, plan
         )
     return fit
 
@@ -360,13 +360,13 @@ def adopted(canonical: Canonical, plan: Plan, learnt: Learnt, ended: str) -> Fit
     """A model for this image with what another run of the plan has learnt."""
     if plan.settings["start"] == "coarse":
         canonical = canonical_arrays.centred(canonical)
-    finish = plan.best_finish.hurried if ended == "interrupted" else plan.best_finish
+    finish = plan.best_finish.quickest_search if ended == "interrupted" else plan.best_finish
     model = new_model(canonical, plan.grid, plan.model, plan.settings, plan, learnt)
     model.adopt(learnt, finish.search_steps)
     return Fit(plan.model, model, finish, ended)
 
 
-def over_all(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
+def for_whole_image(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
     """The small model, which may have learnt from a part of the image, for all of it."""
     model, finish = small.model, small.finish
     shape, grid = canonical.shape, small.model.source.grid

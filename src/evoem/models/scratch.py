@@ -6,7 +6,7 @@ from collections.abc import Callable
 FEW = 32
 
 
-def with_room(kernel: Callable[[int, int], int], n_rows: int, most: int) -> None:
+def with_scratch(kernel: Callable[[int, int], int], n_rows: int, most: int) -> None:
     """Run a kernel on all rows with scratch memory for a number of active latents, at most `most`.
 
     The kernel returns the row at which it needs more, and is called again from there on with more.

@@ -32,7 +32,7 @@ def _start(k, V, projections, r, active, known, complete, system):
 
 @kernel
 def log_joints(first_row, derived, rows, known, population, system):
-    """Log-joints of the states of each row between start and stop, see `with_room`."""
+    """Log-joints of the states of each row between start and stop, see `with_scratch`."""
     states, out, starts, stops = population
     V, logits, bias, tables = derived.scaled, derived.logits, derived.bias, derived.tables
     base, ceilings, projections, observed = (
@@ -258,7 +258,7 @@ def _rank(k, guide, derived, projections, active, r, p, system, ranking, out):
 
 @kernel
 def best_additions(first_row, guide, derived, rows, known, genomes, out, system):
-    """Rank the latents that the states lack, see `Guide` and `with_room`."""
+    """Rank the latents that the states lack, see `Guide` and `with_scratch`."""
     states, counts = genomes
     room = len(system.eta)
     H, V, spread, tables = len(derived.shift), derived.scaled, derived.spread, derived.tables

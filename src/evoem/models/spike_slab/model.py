@@ -32,7 +32,7 @@ from evoem.models.linear_moments import (
 )
 from evoem.models.observed_gram import empty_gram
 from evoem.models.residual_ranking import Guide
-from evoem.models.scratch import with_room
+from evoem.models.scratch import with_scratch
 from evoem.models.spike_slab import kernels
 from evoem.models.spike_slab.full_slab import update_full_slab
 from evoem.models.spike_slab.state_posterior import empty_system
@@ -158,7 +158,7 @@ class SpikeSlabModel(LinearModel):
 
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
         known = empty_gram(derived.scaled, rows.observed)
-        with_room(
+        with_scratch(
             lambda row, room: kernels.log_joints(
                 row, derived, rows, known, population, empty_system(room)
             ),
@@ -210,7 +210,7 @@ class SpikeSlabModel(LinearModel):
         )
         out = empty_ranks(genomes, n_best)
         known = empty_gram(derived.scaled, rows.observed)
-        with_room(
+        with_scratch(
             lambda row, room: kernels.best_additions(
                 row, guide, derived, rows, known, genomes, out, empty_system(room)
             ),

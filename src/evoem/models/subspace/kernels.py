@@ -55,7 +55,7 @@ def _add_known_value(value, k, derived, latents, row, v):
 
 @kernel
 def log_joints(first_row, derived, rows, known, population, room):
-    """Log-joints of the states of each row between start and stop, see `with_room`."""
+    """Log-joints of the states of each row between start and stop, see `with_scratch`."""
     states, out, starts, stops = population
     groups, V, shift = derived.groups, derived.scaled, derived.shift
     base, bias, complete = rows.base, rows.bias, rows.complete
@@ -389,7 +389,7 @@ def _subtract_patterns(n, active, V, u, left):
 @kernel
 def residuals(first_row, derived, sigma, rows, known, genomes, out, room):
     """The residual of a state over the observed values of its row, in units of the noise, see
-    `with_room`."""
+    `with_scratch`."""
     states, counts = genomes
     groups, V, shift, pivots = derived.groups, derived.scaled, derived.shift, derived.pivots
     X, complete, projections, observed = rows.X, rows.complete, rows.projections, rows.observed

@@ -36,7 +36,7 @@ from evoem.models.linear_moments import (
     empty_stats,
     negligible_weight,
 )
-from evoem.models.scratch import with_room
+from evoem.models.scratch import with_scratch
 from evoem.models.spike_slab.model import EXAMPLE_SPREAD
 from evoem.models.spike_slab.state_posterior import SLAB_FLOOR
 from evoem.models.spike_slab.update import slab_means, slab_variances
@@ -294,7 +294,7 @@ class SubspaceModel(LinearModel):
 
     def log_joints(self, derived: Any, rows: Rows, population: Population) -> None:
         records, size = self._records(derived, rows), len(derived.scaled)
-        with_room(
+        with_scratch(
             lambda row, room: kernels.log_joints(row, *records, population, room),
             len(rows.X),
             size,
@@ -418,7 +418,7 @@ class SubspaceModel(LinearModel):
         left = np.zeros((n_rows, n_parents, V.shape[1]), V.dtype)
         plain, some_rows, known = self._records(derived, rows)
         sigma = V.dtype.type(np.sqrt(derived.noise_variance))
-        with_room(
+        with_scratch(
             lambda row, room: kernels.residuals(
                 row, plain, sigma, some_rows, known, genomes, left, room
             ),
