@@ -1,4 +1,4 @@
-"""Other processes by MPI, which is imported only where somebody asks for it.
+"""Several processes by MPI, which is imported only when it is used.
 
 The same program runs in every process, each with rows of its own:
 

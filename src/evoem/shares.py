@@ -1,4 +1,4 @@
-"""Which rows each process has, and the blocks of rows that sums are made of.
+"""The rows of each process, and the blocks of rows that statistics are summed in.
 
 Blocks lie where they lie whatever the number of processes: their edges follow from the number of
 all rows, the number of mini-batches and the size of statistics. Sums over a block are made by one

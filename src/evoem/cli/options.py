@@ -1,4 +1,4 @@
-"""Options of `restore` as options of the command line."""
+"""The options of `restore` as options of the command line."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""From any image array to (rows, columns, channels) of floats with a mask, and back."""
+"""Convert any image array to floats (rows, columns, channels) with a mask, and back."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

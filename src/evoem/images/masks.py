@@ -1,4 +1,4 @@
-"""Masks: made larger, described, and proposed for scratches, dust, dead pixels and text.
+"""Masks: grow them, describe them, and propose them for scratches, dust, dead pixels and text.
 
 What is proposed are thin things outside of the range of all that surrounds them. Thin is what an
 opening takes away: brighter than what is left of a picture when everything narrower than a disc is

@@ -1,4 +1,4 @@
-"""Values of an image that are no measurements: declared, and such as no picture has.
+"""Values that stand for missing ones: declared by the user, or outside any picture's range.
 
 A file may have a value that stands for missing, often one far outside of the picture's range, such
 as -3.4e38. Left in, it would be the scale of everything else. Hot pixels and the like, within

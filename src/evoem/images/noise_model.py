@@ -1,4 +1,4 @@
-"""What is known of the noise of an instrument: a record that can be asked, scaled and stored.
+"""The noise of an instrument: a record that can be queried, scaled and stored.
 
 The variance of a value with the expectation m is `gain · max(m − offset, 0) + read_variance`.
 `gain` is the number of grey levels a photon makes, `offset` the pedestal: the grey level of no

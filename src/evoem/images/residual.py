@@ -1,4 +1,4 @@
-"""What was taken off a picture: is it white, as noise is, or was something of the picture in it?"""
+"""The residual of a restoration: is it white, as noise is, or does it contain structure?"""
 
 import math
 
