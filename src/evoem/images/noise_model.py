@@ -96,7 +96,7 @@ def _cross_correlation(value: Any) -> Array:
     return cross
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Noise:
     """The noise of a picture: variance = gain · (signal - offset) + read variance.
 
@@ -205,6 +205,17 @@ class Noise:
             )
         object.__setattr__(self, "curve_signal", signal)
         object.__setattr__(self, "curve_variance", variance)
+
+    def __repr__(self) -> str:
+        """Fields that differ from their defaults; arrays by their shapes."""
+        said = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, np.ndarray):
+                said.append(f"{each.name}=<{' x '.join(map(str, value.shape))} array>")
+            elif value != each.default:
+                said.append(f"{each.name}={value!r}")
+        return f"Noise({', '.join(said)})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Noise) and self.to_json() == other.to_json()
