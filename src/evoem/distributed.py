@@ -38,7 +38,7 @@ LONGEST_WAIT = 6.0
 
 
 class Processes:
-    """Those of an MPI communicator.
+    """The processes of an MPI communicator.
 
     Parameters
     ----------

@@ -103,26 +103,26 @@ class Noise:
     Parameters
     ----------
     gain, offset, read_variance : float or tuple of float, default=0.0
-        Of all channels, or of each.
+        For all channels, or for each.
     correlation : ndarray of shape (rows, columns), optional
-        The autocorrelation over lags; both sizes are odd, and the middle one is lag zero. None:
+        The autocorrelation over lags; both sizes are odd, and the middle is lag zero. None:
         neighbours are independent.
     channel_correlation : ndarray of shape (channels, channels), optional
         None: channels are independent.
     cross_correlation : ndarray of shape (channels, channels, rows, columns), optional
-        That of channel a with channel b at a lag, where channels differ; the other two are its
-        summary.
+        The correlation of channel a with channel b at each lag, if it differs between channels;
+        the other two then summarise it.
     clipped : pair of float or None, default=(None, None)
-        The lowest and the highest level where values pile up.
+        The lowest and the highest level, at which values pile up.
     outliers : float, default=0.0
-        Share of values that are no measurements: hot, dead, salt and pepper, cosmic rays.
+        Share of values that are not measurements: hot or dead pixels, salt and pepper, cosmic rays.
     compressed : bool, default=False
         Whether the picture went through JPEG, which leaves less noise where it is flat than beside
         detail.
     curve_signal, curve_variance : ndarray of shape (channels, points), optional
-        The variances measured, and at which signals.
+        The measured variances, and the signals they belong to.
     measured_correlation : ndarray of shape (rows, columns), optional
-        The autocorrelation measured, be it that of noise or of texture.
+        The measured autocorrelation, whether of noise or of texture.
     notes : tuple of str, default=()
         What could not be estimated.
     told : bool, default=True
@@ -224,7 +224,7 @@ class Noise:
         return hash(self.to_json())
 
     def variance(self, mean: ArrayLike) -> Array:
-        """Variances of values with these expectations.
+        """Variances of values with these means.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class Noise:
         return f"correlated {name}" if correlated else name
 
     def describe(self) -> str:
-        """What was found.
+        """Describe the noise in one line.
 
         Returns
         -------
