@@ -1,4 +1,4 @@
-"""The residual of a restoration: is it white, as noise is, or does it contain structure?"""
+"""What was taken off a picture: is it white, as noise is, or was something of the picture in it?"""
 
 import math
 
