@@ -1,9 +1,9 @@
 """Learn one model from all slices of a stack.
 
-Slices of the same shape are stacked into one image, one below the other: whole or, if there are
-many, in bands of rows. Patches are cut within slices, whose positions the spatial prior sees. The
-learnt model then restores each slice. Several processes have all slices, find the same noise, and
-then share the rows of each slice and of the stacked image.
+Slices of one shape are put together into one image, whole or in bands of rows if there are many,
+one below the other: patches are cut within slices alone, and lie there for the spatial prior.
+What is learnt then restores each slice. Several processes have all slices, tell their noise alike,
+and then share the rows of each, and of the image that is put together.
 """
 
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ from evoem.images.settings import stride_for
 from evoem.runtime import stages
 from evoem.runtime.communicator import ALONE
 
-# Values of the stacked image: many more than there are patches to learn from.
+# Values of the image that is put together: many more than there are patches to learn from.
 MOST_VALUES = 1 << 21
 # Rows of a band, at least; there are several patches above each other in it.
 LEAST_ROWS = 48
 
 
-class SliceRows(NamedTuple):
+class Band(NamedTuple):
     """Some rows of a slice."""
 
     number: int  # of the slice
@@ -42,13 +42,13 @@ class SliceRows(NamedTuple):
     rows: int
 
 
-class KeptPatches(NamedTuple):
+class Kept(NamedTuple):
     """Patches of bands that were learnt from, of all processes, with their states."""
 
     numbers: NDArray[np.int64]
     states: States
 
-    def of_band(self, place: int, bands: Grid, own: Grid, n_bands: int) -> "KeptPatches":
+    def of_band(self, place: int, bands: Grid, own: Grid, n_bands: int) -> "Kept":
         """Those of one band, by their numbers in the grid of its slice."""
         n_each = len(bands.tops) // n_bands * len(bands.lefts)
         here = np.flatnonzero(self.numbers // n_each == place)
@@ -61,23 +61,23 @@ class KeptPatches(NamedTuple):
         # The last patches of a side may be nearer to those before than a stride.
         known = (own.tops[rows] == framed[0]) & (own.lefts[columns] == framed[1])
         numbers = rows[known] * len(own.lefts) + columns[known]
-        return KeptPatches(numbers, self.states[here[known]])
+        return Kept(numbers, self.states[here[known]])
 
 
-class StackFit(NamedTuple):
-    """A model of all slices, and the slices that it restores."""
+class Together(NamedTuple):
+    """A model of all slices, and what it is to restore."""
 
     fit: Fit
     chosen: Selection
     grid: Grid  # of a slice
     slices: list[Prepared]
-    bands: list[SliceRows]
-    kept: KeptPatches
+    bands: list[Band]
+    kept: Kept
 
-    def fit_of(self, number: int, *, quickly: bool) -> Fit:
-        """The model for one slice; `quickly` without nonlocal passes and with the least search."""
+    def fit_of(self, number: int, *, hurried: bool) -> Fit:
+        """What was learnt, for one slice; without nonlocal passes if it is to be over soon."""
         finish = self.fit.finish
-        if quickly:
+        if hurried:
             finish = finish.quickest_search._replace(nonlocal_passes=0)
         of_all = self.fit.model
         source = PatchSource(self.slices[number].canonical, self.grid, of_all.source.points)
@@ -93,16 +93,16 @@ class StackFit(NamedTuple):
         one.n_there = len(self.slices) * self.grid.n_patches
         return self.fit._replace(model=one, finish=finish)
 
-    def _kept_of(self, number: int) -> KeptPatches:
+    def _kept_of(self, number: int) -> Kept:
         grid = self.fit.model.source.grid
         place = next((k for k, band in enumerate(self.bands) if band.number == number), None)
         if place is None or grid.own_tops is None:
-            return KeptPatches(self.kept.numbers[:0], self.kept.states[:0])
+            return Kept(self.kept.numbers[:0], self.kept.states[:0])
         return self.kept.of_band(place, grid, self.grid, len(self.bands))
 
 
-def bands(n_slices: int, shape: tuple[int, ...]) -> list[SliceRows]:
-    """Which rows of which slices are stacked: all, or bands spread over the slices."""
+def bands(n_slices: int, shape: tuple[int, ...]) -> list[Band]:
+    """Which rows of which slices are put together: all, or bands that lie all over them."""
     rows, per_row = shape[0], shape[1] * shape[2]
     room = MOST_VALUES // per_row  # rows in all
     height = min(rows, max(room // n_slices, LEAST_ROWS))
@@ -111,13 +111,11 @@ def bands(n_slices: int, shape: tuple[int, ...]) -> list[SliceRows]:
     # Neighbouring slices show other rows, the first and the last ones among them.
     tops = np.linspace(0, rows - height, number).round().astype(int)
     order = np.argsort(np.arange(number) * 0.6180339887 % 1.0)
-    return [
-        SliceRows(int(k), int(tops[place]), height) for k, place in zip(which, order, strict=True)
-    ]
+    return [Band(int(k), int(tops[place]), height) for k, place in zip(which, order, strict=True)]
 
 
-def band_grid(chosen: Sequence[SliceRows], shape: tuple[int, ...], plan: Plan) -> Grid:
-    """Patches of bands, none of which reaches into another band."""
+def band_grid(chosen: Sequence[Band], shape: tuple[int, ...], plan: Plan) -> Grid:
+    """Patches of bands, none of them of two."""
     width, channels = shape[1:]
     own = patches.regular_grid(
         (chosen[0].rows, width, channels), plan.settings["patch_size"], plan.stride
@@ -128,8 +126,8 @@ def band_grid(chosen: Sequence[SliceRows], shape: tuple[int, ...], plan: Plan) -
     return own._replace(shape=whole, tops=np.concatenate(tops), own_tops=np.concatenate(own_tops))
 
 
-def of_bands(slices: Sequence[Canonical], chosen: Sequence[SliceRows]) -> Canonical:
-    """The stacked image."""
+def of_bands(slices: Sequence[Canonical], chosen: Sequence[Band]) -> Canonical:
+    """The image that is put together."""
     parts = []
     for band in chosen:
         where = np.s_[band.top : band.top + band.rows, :]
@@ -138,9 +136,9 @@ def of_bands(slices: Sequence[Canonical], chosen: Sequence[SliceRows]) -> Canoni
 
 
 def prepared(
-    slices: Sequence[Canonical], chosen: Sequence[SliceRows], options: dict[str, Any], keep: bool
+    slices: Sequence[Canonical], chosen: Sequence[Band], options: dict[str, Any], keep: bool
 ) -> list[Prepared]:
-    """Slices whose noise the model can deal with; the noise is estimated from all of them."""
+    """Slices whose noise suits the model: it is told from all of them together."""
     wanted, common = noise_of(options), None
     variances_given = any(one.noise_variance is not None for one in slices)
     if not variances_given and not noise_stage.is_left_alone(slices[0], wanted, keep):
@@ -148,14 +146,14 @@ def prepared(
     return [noise_stage.prepare(one, wanted, keep, common) for one in slices]
 
 
-def learn_stack(
+def learn_together(
     slices: Sequence[Canonical],
     keep_observed: bool,
     options: dict[str, Any],
     clock: Clock,
     journal: Journal,
-) -> StackFit:
-    """Learn from slices of the same shape, none of which is constant."""
+) -> Together:
+    """Learn from slices of one shape, of which none is constant."""
     stages.begin("noise")
     shape = slices[0].values.shape
     chosen_bands = bands(len(slices), shape)
@@ -192,18 +190,18 @@ def learn_stack(
         patch_size = max(fit.model.source.grid.patch)
         stride = stride_for((shape[0], shape[1], shape[2]), patch_size)
         grid = patches.regular_grid((shape[0], shape[1], shape[2]), patch_size, stride)
-    return StackFit(fit, chosen, grid, parts, chosen_bands, kept_by(fit.model))
+    return Together(fit, chosen, grid, parts, chosen_bands, kept_by(fit.model))
 
 
-def kept_by(model: PatchModel) -> KeptPatches:
-    """The patches of all processes with their states."""
+def kept_by(model: PatchModel) -> Kept:
+    """What all processes have."""
     collected = model.search.comm.collect((model.patches.numbers, model.state.states))
     numbers, states = zip(*collected, strict=True)
-    return KeptPatches(np.concatenate(numbers), np.concatenate(states))
+    return Kept(np.concatenate(numbers), np.concatenate(states))
 
 
 def stride_of(plan: Plan, shape: tuple[int, ...]) -> int:
-    """The stride for a slice restored on its own."""
+    """That of a slice restored on its own."""
     if plan.preset == "paper":
         return 1
     return stride_for((shape[0], shape[1], shape[2]), plan.settings["patch_size"])
