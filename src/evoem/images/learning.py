@@ -237,7 +237,7 @@ def learn(
     judge: Judge | None = None,
     measure: Measure = budget.forecast,
 ) -> Fit:
-    """Learn a model of an image's patches, after a small one if the plan starts from its image."""
+    """Learn a model of an image's patches, after a small one if the plan has a coarse start."""
     from_coarse = plan.settings["start"] == "coarse"
     if from_coarse:
         canonical = canonical_arrays.centred(canonical)
@@ -248,7 +248,7 @@ def learn(
         fit = Fit(plan.model, current, plan.best_finish, "")
         if current is not model:
             finish = best_finish(plan.model, current.source.grid, 0)
-            fit = over_all(Fit(plan.model, current, finish, ""), canonical, plan)
+            fit = for_whole_image(Fit(plan.model, current, finish, ""), canonical, plan)
         mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
         return canonical_arrays.write(canonical, mean, plan.keep_observed)
 
@@ -256,7 +256,7 @@ def learn(
     if from_coarse and not journal.is_at("learning"):
         first = learn_coarse(canonical, plan, clock, callback, journal, preview)
         if first.ended in ("callback", "interrupted"):
-            return over_all(first, canonical, plan)
+            return for_whole_image(first, canonical, plan)
 
     def start() -> Any:
         if first is None:
@@ -280,7 +280,7 @@ def learn(
     )
     fit = stage.learn(model, start)
     if first is not None and fit.ended == "interrupted" and not model.infos:
-        return over_all(
+        return for_whole_image(
             first._replace(ended=fit.ended, finish=first.finish.quickest_search), canonical, plan
         )
     return fit
@@ -366,7 +366,7 @@ def adopted(canonical: Canonical, plan: Plan, learnt: Learnt, ended: str) -> Fit
     return Fit(plan.model, model, finish, ended)
 
 
-def over_all(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
+def for_whole_image(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
     """The small model, which may have learnt from a part of the image, for all of it."""
     model, finish = small.model, small.finish
     shape, grid = canonical.shape, small.model.source.grid

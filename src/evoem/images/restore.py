@@ -28,7 +28,7 @@ from evoem.images.options import Options, with_options
 from evoem.images.plan import Plan, check, noise_of, plans_for
 from evoem.images.reconstruction import standard_deviations, whole_image
 from evoem.images.settings import checked
-from evoem.images.together import learn_together
+from evoem.images.stack_model import learn_stack
 from evoem.runtime import interrupts, stages
 from evoem.runtime.atomic_files import write_together, write_whole
 from evoem.runtime.communicator import ALONE
@@ -564,10 +564,10 @@ def restore_stack(
     comm = options["comm"] or ALONE
     plan = plans_for(slices[0], options, keep_observed)[0]
     with interrupts.noted(several=several(options)) as noted:
-        together = None
+        learnt = None
         if any(journal.recall(f"slice {number}") is None for number in varied):
             with journal.within("stack"):
-                together = learn_together(
+                learnt = learn_stack(
                     [slices[number] for number in varied], keep_observed, options, clock, journal
                 )
         while_learning = noted.number
@@ -576,17 +576,17 @@ def restore_stack(
             known = journal.recall(name)
             if known is not None:
                 result = own_rows(recalled(known), one)
-            elif together is None or number not in varied:
+            elif learnt is None or number not in varied:
                 result = constant(one, plan, clock)
             else:
                 place = varied.index(number)
-                hurried = noted.number > while_learning
-                if hurried:
+                quickly = noted.number > while_learning
+                if quickly:
                     journal.stop()
-                fit = together.fit_of(place, hurried=hurried)
+                fit = learnt.fit_of(place, quickly=quickly)
                 with journal.within(name):
-                    prepared = together.slices[place]
-                    result = finished(fit, together.chosen, clock, prepared, journal=journal)
+                    prepared = learnt.slices[place]
+                    result = finished(fit, learnt.chosen, clock, prepared, journal=journal)
             result = with_given(result, one, len(slices))
             if known is None and journal.is_kept:
                 journal.note(name, to_be_kept(result.gathered()))
@@ -602,8 +602,8 @@ def denoise(image: ArrayLike, **options: Unpack[Options]) -> NDArray[Any]:
     Parameters
     ----------
     image : array-like
-        As for `restore`, or a stack of such images along the first axis, which one model learns
-        from.
+        As for `restore`, or a stack of such images along the first axis. One model learns from all
+        slices of a stack.
     {options}
 
     Returns

@@ -6,8 +6,8 @@ from sample_images import COLOURS, STACK, TINY, holes_at
 
 from evoem import denoise, restore
 from evoem.images import canonical_arrays, patches
-from evoem.images.together import LEAST_ROWS, MOST_VALUES, bands, of_bands
-from evoem.images.together import band_grid as grid_of_bands
+from evoem.images.stack_model import LEAST_ROWS, MOST_VALUES, bands, of_bands
+from evoem.images.stack_model import band_grid as grid_of_bands
 
 
 def read(stack, mask=None):
