@@ -602,8 +602,8 @@ def denoise(image: ArrayLike, **options: Unpack[Options]) -> NDArray[Any]:
     Parameters
     ----------
     image : array-like
-        As for `restore`, or a stack of such images along the first axis. One model learns from all
-        slices of a stack.
+        As for `restore`, or a stack of such images along the first axis, which one model learns
+        from.
     {options}
 
     Returns
