@@ -1,4 +1,4 @@
-"""Other processes by MPI, which is imported only where somebody asks for it.
+"""Several processes by MPI, which is imported only when it is used.
 
 The same program runs in every process, each with rows of its own:
 
@@ -38,7 +38,7 @@ LONGEST_WAIT = 6.0
 
 
 class Processes:
-    """Those of an MPI communicator.
+    """The processes of an MPI communicator.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What all commands share: the program, options of several of them, and how they fail."""
+"""Common parts of the commands: the program, shared options, and how errors are reported."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What is done about the noise of an image before its patches are learnt from.
+"""Deal with the noise of an image before a model learns from its patches.
 
 White Gaussian noise needs nothing: its level is learnt with the dictionary. Other noise is told
 from the image (`noise_estimation`) or given, and the image is transformed so that it becomes white

@@ -1,4 +1,4 @@
-"""Arrays of layers as planes that are restored one by one: nothing here knows napari."""
+"""Arrays of layers as planes that are restored one by one, without importing napari."""
 
 import queue
 import threading

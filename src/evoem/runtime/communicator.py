@@ -1,4 +1,4 @@
-"""The one seam to other processes, and its trivial case: no others.
+"""The interface to other processes, and its trivial case of a single process.
 
 Every process runs the same program on rows of its own. A communicator is passed in, never looked
 for; `evoem.distributed` has that of MPI.

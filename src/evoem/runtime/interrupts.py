@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM where nothing is half done.
+"""Handle Ctrl-C and SIGTERM only where nothing is half done.
 
 Python raises a KeyboardInterrupt wherever the main thread happens to be, between taking a lock and
 making sure that it is given back, say: a run may then never end. While interrupts are `noted`, the

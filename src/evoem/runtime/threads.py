@@ -1,4 +1,4 @@
-"""Threads over parts of the work.
+"""Share parts of the work among threads.
 
 Parts do not depend on the number of threads, and what comes of them is taken in their order, so the
 number of threads changes nothing in the result.

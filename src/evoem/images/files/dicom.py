@@ -1,4 +1,4 @@
-"""DICOM files by pydicom: one picture or frames, with all elements that stay true."""
+"""DICOM files by pydicom: one picture or frames, with all elements that remain valid."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""HDF5 files by h5py: one dataset, with all attributes and whatever small lies beside it."""
+"""HDF5 files by h5py: one dataset, with all attributes and the small datasets beside it."""
 
 import io
 import math

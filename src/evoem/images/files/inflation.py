@@ -1,4 +1,4 @@
-"""How many bytes compressed data become, counted without keeping them."""
+"""Count the bytes that compressed data expand to, without storing them."""
 
 import lzma
 import zlib

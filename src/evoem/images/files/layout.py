@@ -1,4 +1,4 @@
-"""Axes of arrays in files: any number of them, in any order, from there to a picture and back."""
+"""Axes of arrays in files: convert any number of axes, in any order, to a picture and back."""
 
 import math
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""A picture in memory, as its file stores it."""
+"""A picture in memory, as it is stored in its file."""
 
 import math
 from collections.abc import Callable
