@@ -212,18 +212,15 @@ def together(comm: "Communicator", checkpoint: str | None) -> Iterator[None]:
         yield
     except typer.Exit:  # they all do
         raise
-    except KeyboardInterrupt as error:
-        if comm.rank > 0:
-            raise typer.Exit(interrupts.EXIT_INTERRUPTED) from error
-        raise
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if comm.size == 1:
             raise
-        from evoem.distributed import abort_in_turn
-
+        said, code = str(error) or type(error).__name__, 1
+        if isinstance(error, KeyboardInterrupt):
+            said, code = interrupts.UNWRITTEN, interrupts.exit_code()
         kept = checkpoint is not None and Path(checkpoint).exists()
         more = f" The run can go on from {checkpoint}: --resume." if kept else ""
-        abort_in_turn(comm, f"{str(error) or type(error).__name__}{more}")
+        comm.abort(f"{said}{more}", code)
 
 
 def run(command: str, job: Job, mask: MaskFile | None, keep_observed: bool) -> None:
