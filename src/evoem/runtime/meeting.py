@@ -6,7 +6,9 @@ why.
 """
 
 import array
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,6 +102,8 @@ class Meeting:
 
     def wait_for_the_end(self) -> None:
         """Leave the say to another process, as long as it can be hoped that it ends this one."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # some launchers end it by that
         time.sleep(LONGEST_WAIT)
 
     def end(self, message: str, code: int = 1) -> None:
