@@ -6,9 +6,9 @@
 
 Parts: `growth` is processor time of one process over two decades of N, S, H and D. `processes` is
 the rate of one, two and more processes on the rows of one (strong), or on as many each (weak), and
-the rate of processes that know nothing of each other. `reduction` is the time to add buffers up, `memory`
-the peak of each process. `exact` compares exact sums with plain ones in one process. Predictions
-for more cores than there are follow from these, see `predict`.
+the rate of processes that know nothing of each other. `reduction` is the time to add buffers up,
+`memory` the peak of each process. `exact` compares exact sums with plain ones in one process.
+Predictions for more cores than there are follow from these, see `predict`.
 """
 
 import argparse

@@ -261,7 +261,7 @@ def run_in(
     import numpy as np
 
     from evoem import progress, report
-    from evoem.images import files, html_report, kernels_ahead
+    from evoem.images import bands, files, html_report, kernels_ahead
     from evoem.images.image_models import default_model
     from evoem.images.stacks import Stack
 
@@ -281,7 +281,7 @@ def run_in(
             max_pixels=limit,
             accept_truncated=job.accept_truncated,
             axes=job.axes,
-            mapped=comm.size > 1,
+            rows=None if comm.size == 1 else lambda n_rows: bands.even(n_rows, comm).rows,
         )
         masks = read_masks(mask, picture, limit, notes.append)
         # What the file says of its noise is taken unless something else is said of it.
