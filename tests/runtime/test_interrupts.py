@@ -1,12 +1,16 @@
 """Ctrl-C where nothing is half done."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 from evoem.runtime import interrupts
+from evoem.runtime.launchers import SIZES
 from evoem.runtime.threads import in_threads, split
 
 
@@ -119,3 +123,21 @@ def test_parts_of_the_work_are_done_whole(n_jobs):
         in_threads(work, split(100_000, 1), n_jobs)
     assert sorted(begun) == sorted(done)
     assert len(done) < 100_000
+
+
+@pytest.mark.parametrize(("launched", "code"), [("1", 143), ("2", -signal.SIGTERM)])
+def test_one_of_several_processes_dies_by_the_signal_for_its_launcher_to_see(launched, code):
+    program = (
+        "import os, signal\n"
+        "from evoem.runtime import interrupts\n"
+        "with interrupts.leaving():\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in SIZES}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment | {"PMI_SIZE": launched}, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert done.stderr == f"{interrupts.SENTENCE}\n"

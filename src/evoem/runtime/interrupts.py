@@ -16,12 +16,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from evoem.runtime import launchers
+
 if TYPE_CHECKING:
     from evoem.runtime.communicator import Communicator
 
 EXIT_INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
 EXIT_TERMINATED = 143
-SENTENCE = "evoem: interrupted before everything was written."
+UNWRITTEN = "interrupted before everything was written."
+SENTENCE = f"evoem: {UNWRITTEN}"
 
 
 class Interrupts:
@@ -165,6 +168,12 @@ def terminable() -> Iterator[Termination]:
         _TERMINATION.reset(before)
 
 
+def exit_code() -> int:
+    """That of a program which was interrupted."""
+    termination = _TERMINATION.get()
+    return EXIT_TERMINATED if termination is not None and termination.came else EXIT_INTERRUPTED
+
+
 @contextmanager
 def termination_noted() -> Iterator[Termination]:
     """Note SIGTERM, and go on, unless it is somebody else's business."""
@@ -185,6 +194,9 @@ def leaving() -> Iterator[None]:
 
     def leave(number: int, frame: Any) -> None:
         os.write(2, f"{SENTENCE}\n".encode())
+        if launchers.told_size() > 1:  # of a process that just ends others would not hear
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         os._exit(EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED)
 
     signals = [signal.SIGINT, signal.SIGTERM]

@@ -126,3 +126,26 @@ def test_without_h5py_the_format_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("evoem.images.files.find_spec", lambda name: None)
     with pytest.raises(FileError, match=r"for HDF5 run pip install 'evoem\[zarr\]'"):
         files.read(tmp_path / "a.h5")
+
+
+def test_only_rows_that_are_looked_at_are_read(tmp_path):
+    values = 1 + random_pixels((3, 40, 50), "uint8") % 200
+    storage = {"chunks": (1, 8, 25), "compression": "gzip"}
+    nexus(tmp_path / "a.h5", values, **storage)
+    read = files.read(tmp_path / "a.h5", axes="CYX", rows=lambda n_rows: slice(12, n_rows - 10))
+    np.testing.assert_array_equal(read.pixels[12:30], np.moveaxis(values, 0, -1)[12:30])
+    assert not read.pixels[:12].any()
+    assert not read.pixels[30:].any()
+    stack = files.read(tmp_path / "a.h5", rows=lambda n_rows: slice(12, 13))
+    np.testing.assert_array_equal(stack.pixels, values)
+
+
+def test_missing_values_are_counted_in_all_rows(tmp_path):
+    values = random_pixels((40, 50), "float32")
+    values[0, :5] = values[30, 2] = -9999
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["data"] = values
+        file["data"].attrs["_FillValue"] = np.float32(-9999)
+    read = files.read(tmp_path / "a.h5", rows=lambda n_rows: slice(12, 20))
+    assert np.count_nonzero(read.missing) == 6
+    assert read.notes == ("6 values are the fill value, and so missing.",)

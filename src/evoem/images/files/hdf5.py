@@ -64,11 +64,12 @@ def read(path: Path, wanted: Wanted) -> Picture:
     """The dataset that is wanted of an HDF5 file."""
     with _opened(path) as file:
         one = _wanted(path, file, wanted.part)
-        values = one[()]
         if wanted.axes is not None:
-            lies = layout.checked(str(path), wanted.axes, values.shape)
+            lies = layout.checked(str(path), wanted.axes, one.shape)
         else:
-            lies = _labelled(one) or layout.guessed(values.shape)
+            lies = _labelled(one) or layout.guessed(one.shape)
+        declares = any(name in one.attrs for name in NOTHING)  # how many there are is told
+        values = layout.wanted_rows(one, lies, None if declares else wanted.rows)
         missing = _without_value(one, values)
         rest, left_out = _rest(file, one)
         attributes = {
