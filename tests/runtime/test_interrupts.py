@@ -74,6 +74,30 @@ def test_termination_is_an_interrupt_where_a_program_asks_for_it():
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_a_program_that_is_leaving_stays_for_what_it_has_to_lose():
+    signals = [signal.SIGINT, signal.SIGTERM]
+    usual = [signal.getsignal(one) for one in signals]
+    try:
+        with interrupts.leaving():
+            assert [signal.getsignal(one) for one in signals] != usual
+            with interrupts.staying():
+                with pytest.raises(KeyboardInterrupt):
+                    interrupt()
+                with interrupts.terminable() as termination, pytest.raises(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGTERM)
+                assert termination.came
+            assert [signal.getsignal(one) for one in signals] == [signal.SIG_DFL] * 2
+    finally:
+        for one, before in zip(signals, usual, strict=True):
+            signal.signal(one, before)
+
+
+def test_who_is_not_leaving_need_not_stay():
+    with interrupts.staying(), pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_whoever_notes_them_first_notes_them_all():
     with interrupts.noted() as outer:
         with interrupts.noted() as inner:

@@ -60,7 +60,7 @@ def one_sentence() -> Iterator[None]:
     """Say what went wrong in one sentence, and leave with the exit code for it."""
     with interrupts.leaving():
         import evoem.images.restore  # noqa: F401
-    with interrupts.terminable() as termination:
+    with interrupts.staying(), interrupts.terminable() as termination:
         try:
             yield
         except ValueError as error:

@@ -1,5 +1,7 @@
 """HDF5: a dataset and what is around it."""
 
+import zlib
+
 import numpy as np
 import pytest
 from file_pictures import assert_same, random_pixels, refused
@@ -149,3 +151,25 @@ def test_missing_values_are_counted_in_all_rows(tmp_path):
     read = files.read(tmp_path / "a.h5", rows=lambda n_rows: slice(12, 20))
     assert np.count_nonzero(read.missing) == 6
     assert read.notes == ("6 values are the fill value, and so missing.",)
+
+
+def test_a_chunk_is_not_unpacked_beyond_its_room(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        options = {"shape": (14, 9), "dtype": "u1", "chunks": (7, 9), "compression": "gzip"}
+        one = file.create_dataset("data", fletcher32=True, shuffle=True, **options)
+        one[...] = 3
+        assert (files.read(tmp_path / "a.h5").pixels == 3).all()
+        one = file.create_dataset("other", **options)
+        one.id.write_direct_chunk((0, 0), zlib.compress(bytes(1 << 25)))
+    refused(f"{tmp_path / 'a.h5'}:/other", "a chunk of 63 bytes is unpacked to far more")
+
+
+def test_chunks_are_compressed_once(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        stored.set_chunk((7, 9))
+        stored.set_deflate(9)
+        stored.set_deflate(9)
+        space = h5py.h5s.create_simple((7, 9))
+        h5py.h5d.create(file.id, b"data", h5py.h5t.NATIVE_UINT8, space, stored)
+    refused(tmp_path / "a.h5", "must be compressed once")

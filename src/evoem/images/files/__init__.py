@@ -163,13 +163,11 @@ def _read(path: Path, name: str, max_pixels: int, wanted: Wanted) -> Picture:
                     f"{path} must have at most {max_pixels} pixels (max_pixels), counted in each "
                     f"slice and channel; got {_size(header.shape)}."
                 )
-            if (
-                not kind.lazy
-                and path.stat().st_size > BYTES_PER_PIXEL * header.n_pixels + BYTES_OF_METADATA
-            ):
+            most = BYTES_PER_PIXEL * header.n_pixels + BYTES_OF_METADATA
+            if not kind.lazy and inflation.size_of(path, most) > most:
                 raise FileError(
                     f"{path} must not be larger than {_size(header.shape)} pixels can be; got "
-                    f"{path.stat().st_size} bytes."
+                    f"more than {most} bytes."
                 )
             return kind.read(path, wanted)
         except (FileError, MemoryError):
