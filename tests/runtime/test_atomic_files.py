@@ -182,6 +182,11 @@ def test_what_was_moved_is_moved_back(tmp_path, failing, monkeypatch):
     assert contents(tmp_path) == before
 
 
+def test_nothing_to_write_is_no_error(tmp_path):
+    write_together({}, force=False)
+    assert left(tmp_path) == []
+
+
 def refuse_links(source, target):
     """A file system that knows none."""
     raise OSError(95, "Operation not supported")
