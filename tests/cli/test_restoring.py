@@ -13,7 +13,7 @@ from watched_models import at, watch
 
 import evoem
 from evoem import inpaint, screen
-from evoem.images import heldout_selection
+from evoem.images import files, heldout_selection
 from evoem.images.quality import psnr
 from evoem.images.restore import restore
 
@@ -407,3 +407,26 @@ def test_a_mask_is_proposed_and_nothing_else_done(tmp_path, nothing_is_learnt):
     assert "40 of 3,600 pixels are unlike their surroundings" in result.stdout
     assert (np.array(Image.open(tmp_path / "mask.png")) == 255 * (pixels == 255)).all()
     assert "without -o" in refused(tmp_path, *command, "--force", "-o", tmp_path / "out.png")
+
+
+def test_an_ome_zarr_becomes_another_with_its_axes(tmp_path):
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed: OME-Zarr")
+    pixels = np.stack([noisy(seed=seed) for seed in range(2)])
+    sizes = {"Y": (0.5, "µm"), "X": (0.5, "µm")}
+    files.write(
+        tmp_path / "in.zarr", files.Picture(pixels, None, False, True, {"pixel_size": sizes})
+    )
+    given, output = tmp_path / "in.zarr", tmp_path / "out.zarr"
+    arguments = ["denoise", given, "-o", output, "--uncertainty", tmp_path / "std.zarr", *TINY]
+    for options in ([], ["--force"]):  # and once more in place of what is there
+        result = invoke(*arguments, *options)
+        assert result.exit_code == 0, result.output
+    expected = evoem.denoise(pixels, **SAME)
+    found = zarr.open_group(output, mode="r")
+    np.testing.assert_array_equal(found["0"], expected)
+    assert found.attrs.asdict() == zarr.open_group(given, mode="r").attrs.asdict()
+    std = files.read(tmp_path / "std.zarr")
+    assert (std.pixels.dtype, std.metadata["pixel_size"]) == (np.float32, sizes)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.zarr", "out.zarr", "std.zarr"]
+    again = invoke("denoise", given, "-o", given, "--force", *TINY)
+    assert again.stderr == f"evoem: {given} must not be written over: it is read.\n"

@@ -30,8 +30,10 @@ def check_paths(outputs: Sequence[Path], inputs: Sequence[Path], force: bool) ->
     for number, target in enumerate(targets):
         if target in targets[:number]:
             raise ValueError(f"{outputs[number]} must be the path of one output; got it for two.")
+    from evoem.images import files
+
     for path in outputs:
-        check_place(path, force=force, inputs=inputs)
+        check_place(path, force=force, inputs=inputs, may_replace=files.may_replace(path))
 
 
 def check_checkpoint(checkpoint: str | None, outputs: Sequence[Path]) -> None:
