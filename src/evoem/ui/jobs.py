@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from evoem import report
 from evoem.images import html_report
 from evoem.images.files import FileError
+from evoem.images.html_report import About
 from evoem.images.learning import Progress
 from evoem.images.options import PRESETS
 from evoem.images.restore import Restoration, restore
@@ -137,7 +138,7 @@ class Job:
 
     def page(self) -> str:
         """The report."""
-        return html_report.page_of(self.results)
+        return html_report.page_of(self.results, About(self.given.name, self.given.picture.notes))
 
     def told(self) -> dict[str, Any]:
         """All that the page shows of it."""
