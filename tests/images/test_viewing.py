@@ -48,10 +48,12 @@ def test_large_pictures_are_thinned_to_a_side():
     assert viewing.thinned(np.zeros((100, 50, 3)), 100).shape == (100, 50, 3)
 
 
-def test_a_file_has_the_colours():
-    colours = np.random.default_rng(0).random((4, 5, 3))
-    read = np.asarray(Image.open(io.BytesIO(viewing.png(colours))))
-    np.testing.assert_array_equal(read, np.rint(255 * colours))
+@pytest.mark.parametrize("side", [4, 40])
+def test_a_file_has_the_colours(side):
+    colours = np.random.default_rng(0).random((side, 9, 3))
+    with Image.open(io.BytesIO(viewing.png(colours))) as opened:
+        assert opened.mode == ("P" if side == 4 else "RGB")  # 36 colours, or 360
+        np.testing.assert_array_equal(opened.convert("RGB"), np.rint(255 * colours))
     grey = np.repeat(colours[..., :1], 3, axis=2)
     with Image.open(io.BytesIO(viewing.png(grey))) as opened:
         assert opened.mode == "L"
