@@ -194,8 +194,12 @@ def learn(
     journal: Journal = UNKEPT,
     judge: Judge | None = None,
     measure: Measure = budget.forecast,
+    images_of: Callable[[Fit], NDArray[Any]] | None = None,
 ) -> Fit:
-    """Learn a model of an image's patches, after a small one if the plan starts from its image."""
+    """Learn a model of an image's patches, after a small one if the plan starts from its image.
+
+    `images_of` makes previews, if the image is not what is to be restored.
+    """
     from_coarse = plan.settings["start"] == "coarse"
     if from_coarse:
         canonical = canonical_arrays.centred(canonical)
@@ -206,7 +210,10 @@ def learn(
         fit = Fit(plan.model, current, plan.best_finish, "")
         if current is not model:
             finish = best_finish(plan.model, current.source.grid, 0)
-            fit = over_all(Fit(plan.model, current, finish, ""), canonical, plan)
+            small = Fit(plan.model, current, finish, "", coarse=True)
+            fit = over_all(small, canonical, plan)
+        if images_of is not None:
+            return images_of(fit)
         mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
         return canonical_arrays.write(canonical, mean, plan.keep_observed)
 

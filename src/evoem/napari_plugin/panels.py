@@ -116,8 +116,9 @@ class RestorePanel:
         self.worker.start()
 
     def _stopped(self) -> None:
-        self._wish.stop = True
-        self.words.value = "stopping after this iteration"
+        self._wish.keep()
+        after = "plane" if self._wish.enough else "iteration"
+        self.words.value = f"stopping after this {after}"
 
     def _cancelled(self) -> None:
         self._wish.cancel = True
