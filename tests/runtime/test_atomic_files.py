@@ -225,3 +225,8 @@ def test_a_full_disk_is_told_and_changes_nothing(tmp_path):
         assert contents(disk) == {"a": b"before"}
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_nothing_to_write_is_no_error(tmp_path):
+    write_together({}, force=False)
+    assert list(tmp_path.iterdir()) == []

@@ -166,6 +166,7 @@ class Results:
                 **where,
             )
             self._image.metadata["evoem"] = news.results
+            self._viewer.layers.selection.active = self._image
 
     def _like(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: self._meta[name] for name in names if name in self._meta}
