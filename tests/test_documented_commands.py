@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 TINY = ["--preset", "fast", "--start", "mean", "--n-parts", "1", "--max-iter", "2", "--n-jobs", "1"]
 RUN = ("denoise", "inpaint", "noise")
 # Options whose values are files that have to be there.
-GIVEN = ("--mask", "--reference")
+GIVEN = ("--mask", "--reference", "--noise-variance")
 
 
 def commands_of(page):
@@ -61,11 +61,9 @@ def parsed(words):
 def draw(path, marks):
     """A small picture: marks, or steps with noise."""
     rng = np.random.default_rng(0)
-    picture = 100 + 60 * (np.add.outer(np.arange(24) // 6, np.arange(22) // 6) % 2)
-    picture = picture + rng.normal(0, 10, picture.shape)
-    if marks:
-        picture = 255 * (np.add.outer(np.arange(24), np.arange(22)) % 9 == 0)
-    picture[3, 4], picture[10, 2:20] = 0, 255  # a speck and a scratch
+    picture = 100 + 40 * np.sin(np.add.outer(np.arange(40), np.arange(36)) / 8)
+    picture = 0 * picture if marks else picture + rng.normal(0, 5, picture.shape)
+    picture[3, 4], picture[10, 2:30] = 1, 255  # a speck and a scratch
     picture = picture.astype(np.uint8)
     if path.suffix == ".tif":
         tifffile.imwrite(path, picture)
@@ -83,7 +81,7 @@ def test_commands_are_taken_and_those_on_pictures_run(block, monkeypatch, tmp_pa
         if words[:1] not in [[name] for name in RUN]:
             continue
         given = {words[1]: False} | {
-            value: True for option, value in pairwise(words) if option in GIVEN
+            value: option == "--mask" for option, value in pairwise(words) if option in GIVEN
         }
         for name, marks in given.items():
             if not Path(name).exists():

@@ -2,14 +2,13 @@
 A model of your own
 ===================
 
-All that ``BlackBox`` needs is the logarithm of the joint probability of data and latents. Here:
-sources that are on or off, of which a pixel shows the brightest, as where one thing hides
-another.
+``BlackBox`` needs only the logarithm of the joint probability of data and latents. Here, sources
+are on or off, and each pixel shows the brightest one, as when one object hides another.
 """
 
 # %%
-# Six sources, each a bar of a 3 × 3 picture. Written for arrays: rows of data, and for each row
-# several states.
+# Each of six sources is a bar in a 3 × 3 image. The functions work on arrays: rows of data, with
+# several states for each row.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -43,8 +42,7 @@ def update(params, sums):
 
 
 # %%
-# EM climbs to the nearest optimum, so the best of a few starts is kept. Its bound says which one
-# that is.
+# EM finds a local optimum, so we start several times and keep the fit with the highest bound.
 fits = [
     evoem.BlackBox(
         log_joint, {"W": np.abs(X[seed::90][:6])}, n_latents=6, statistics=statistics,

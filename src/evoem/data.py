@@ -1,4 +1,4 @@
-"""Rows of data, and what is done with some of them at a time."""
+"""Rows of data, checked once, and functions applied to them chunk by chunk."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,9 +27,10 @@ class Data:
     observed : bool array of shape (n_samples, n_features), optional
         False where a value is missing; a mask of ones becomes None.
     positions : array of shape (n_samples, 2), optional
-        Where rows lie, for models whose prior depends on it.
+        Positions of the rows, for models whose prior depends on them.
     rows : uint64 array of shape (n_samples,), optional
-        Global numbers of the rows, which key their randomness, if these are a part of larger data.
+        Global numbers of the rows, which select their random numbers, if these rows are a part of
+        larger data.
 
     Examples
     --------
@@ -57,7 +58,7 @@ class Data:
 
     @property
     def numbers(self) -> NDArray[np.uint64]:
-        """Global numbers of the rows; by default their places here."""
+        """Global numbers of the rows; by default they are counted from zero."""
         return np.arange(len(self), dtype=np.uint64) if self.rows is None else self.rows
 
     def take(self, which: slice | NDArray[np.integer] | NDArray[np.bool_]) -> Self:
@@ -86,7 +87,7 @@ class Data:
         return other
 
     def prepare(self, model: Model, derived: Any) -> Any:
-        """What the model needs of the rows."""
+        """The rows as the model needs them, see `Model.prepare_rows`."""
         where = () if self.positions is None else (self.positions,)
         return model.prepare_rows(derived, self.X, self.observed, *where)
 

@@ -1,4 +1,4 @@
-"""What is inferred with the parameters held fixed: `infer`, `bounds`, `estimate`."""
+"""Inference with fixed parameters: `infer`, `bounds`, `estimate`."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Inference(NamedTuple):
-    """Posteriors of rows, which `infer` gives.
+    """Truncated posteriors of rows, as `infer` returns them.
 
     Attributes
     ----------
@@ -65,9 +65,9 @@ def infer(
     n_jobs: int = 1,
     derived: Any = None,
 ) -> Inference:
-    """Posteriors of rows: E-steps alone, for each row until its own bound has stopped rising.
+    """Truncated posteriors of rows: E-steps alone, for each row until its bound stops rising.
 
-    What is found for a row does not depend on the others.
+    The result for a row does not depend on the other rows.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ def infer(
     n_states : int
         States kept per row; with all 2**n_latents of them inference is exact.
     seed : int
-        Everything random follows from it.
+        Seed of all random numbers.
     first : uint64 array of shape (n_samples, n_states, n_words), optional
-        States to go on from; by default those of `em.init`.
+        States to start from; by default those of `em.init`.
     tol : float
         A row is done when its bound rises by less than this per E-step (`em.Convergence`).
     max_iter : int
@@ -90,11 +90,12 @@ def infer(
     n_jobs : int
         Threads.
     derived : optional
-        What `model.prepare` makes of `params`, if that is at hand.
+        The result of `model.prepare(params)`, if it has been computed already.
 
     Returns
     -------
     Inference
+        States, log-joints and bounds of all rows.
 
     Examples
     --------
@@ -143,7 +144,7 @@ def infer(
                 all_states[open_rows], all_log_joints[open_rows] = kept, log_joints
                 found[open_rows] = posterior.weigh(log_joints)[1]
                 recent = np.column_stack([recent[:, 1:], found[open_rows]])
-                # While only impossible states are known anything may be found, but not for ever.
+                # A row whose known states are all impossible may still find others, in some time.
                 now, before = recent[:, -1], recent[:, 0]
                 possible = now > -np.inf
                 risen = np.where(possible, now >= before + tol * window, iteration < PATIENCE)
@@ -168,11 +169,14 @@ def bounds(
     params : NamedTuple
         The model's parameters.
     kept : uint64 array of shape (n_samples, n_states, n_words)
+        States kept for each row, as from `infer`.
     n_jobs : int
+        Threads.
 
     Returns
     -------
     ndarray of shape (n_samples,)
+        In nats.
 
     Examples
     --------
@@ -206,7 +210,7 @@ def estimate(
     n_jobs: int = 1,
     derived: Any = None,
 ) -> list[T]:
-    """Posterior expectations of all rows (eq:tvem_truncated_expectations), some rows at a time.
+    """Posterior expectations of all rows (eq:tvem_truncated_expectations), chunk by chunk.
 
     Parameters
     ----------
@@ -217,14 +221,16 @@ def estimate(
     params : NamedTuple
         The model's parameters.
     kept : uint64 array of shape (n_samples, n_states, n_words)
+        States kept for each row, as from `infer`.
     n_jobs : int
+        Threads.
     derived : optional
-        What `model.prepare` makes of `params`, if that is at hand.
+        The result of `model.prepare(params)`, if it has been computed already.
 
     Returns
     -------
     list
-        What the function gave for each chunk of rows, in their order.
+        What the function returned for each chunk of rows, in their order.
 
     Examples
     --------

@@ -38,7 +38,7 @@ def test_others_are_thinned_and_reach_all_edges(thinning):
     grid = patches.regular_grid((20, 17, 1), 8, 2)
     learnt = np.array([3, 0, 17])
     rows = bands.patch_rows(grid, bands.whole(20), 2)
-    found = np.concatenate(list(budget.others(rows, learnt, thinning)))
+    found = np.concatenate(list(budget.unlearnt(rows, learnt, thinning)))
     n_rows, n_columns = len(grid.tops), len(grid.lefts)
     expected = [
         row * n_columns + column
@@ -49,7 +49,7 @@ def test_others_are_thinned_and_reach_all_edges(thinning):
         and row * n_columns + column not in learnt
     ]
     np.testing.assert_array_equal(found, expected)
-    assert budget.n_others(grid, learnt, thinning) == len(expected)
+    assert budget.n_unlearnt(grid, learnt, thinning) == len(expected)
     covered = np.zeros(grid.shape[:2], bool)
     for top, left in zip(*grid.corners(np.concatenate([found, learnt])), strict=True):
         covered[top : top + 8, left : left + 8] = True
@@ -67,7 +67,7 @@ def test_others_are_thinned_and_reach_all_edges(thinning):
 )
 def test_seconds_are_counted(finish, expected, monkeypatch):
     monkeypatch.setattr(bands, "PATCHES_AT_ONCE", 5)
-    assert COSTS.seconds(finish, n_learnt=4, n_others=6) == pytest.approx(expected)
+    assert COSTS.seconds(finish, n_learnt=4, n_unlearnt=6) == pytest.approx(expected)
 
 
 def test_finishes_lead_from_the_best_to_the_quickest():
@@ -90,7 +90,7 @@ def test_patches_that_hardly_overlap_are_the_last_resort():
 def test_touching_patches_cover_the_image(size, patch, step):
     grid = patches.regular_grid((size, size, 1), patch, step)
     rows = bands.patch_rows(grid, bands.whole(size))
-    found = budget.others(rows, np.empty(0, int), grid.touching)
+    found = budget.unlearnt(rows, np.empty(0, int), grid.touching)
     numbers = np.concatenate(list(found))
     assert len(numbers) < grid.n_patches or grid.n_patches == 1
     marks = patches.Canvas(grid)

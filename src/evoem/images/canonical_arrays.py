@@ -189,8 +189,8 @@ def _rows_of(image: NDArray[Any], channel_axis: int | None, rows: slice) -> NDAr
     return np.moveaxis(np.array(np.moveaxis(image, channel_axis, -1)[rows]), -1, channel_axis)
 
 
-def alike(several: Sequence[Canonical]) -> list[Canonical]:
-    """The same images, all with the same offset and scale: those of their values together."""
+def on_common_scale(several: Sequence[Canonical]) -> list[Canonical]:
+    """The same images with a common offset and scale, those of all their values."""
     number, mean, squares, largest = 0, 0.0, 0.0, 0.0
     for one in several:
         seen = _seen(one)
@@ -224,8 +224,8 @@ def moved(canonical: Canonical, by: float) -> Canonical:
     return canonical._replace(values=values, offset=canonical.offset + canonical.scale * by)
 
 
-def put_together(parts: Sequence[Canonical]) -> Canonical:
-    """Parts of images that are alike, one below the other."""
+def stacked(parts: Sequence[Canonical]) -> Canonical:
+    """Parts of images with a common offset and scale, one below the other."""
     first = parts[0]
     masks = []
     for name in ("observed", "observed_as_given"):

@@ -122,7 +122,7 @@ class Journal:
         """Take a model to where this stage was, if it is to be resumed; what was noted of it."""
         if self._saved is None or not self.is_at(stage):
             return None
-        model.place(self._saved.state(model.model, model.patches.data, params))
+        model.set_state(self._saved.state(model.model, model.patches.data, params))
         model.infos = self._saved.infos
         self._place = Place(self._saved.stage, model, self._stage_noted)
         self._saved = None  # it takes much memory

@@ -25,7 +25,7 @@ Numbers = NDArray[np.integer] | slice
 
 
 class Grid(NamedTuple):
-    """Where the patches of an image lie: every combination of a top row and a left column."""
+    """The patches of an image: every combination of a top row and a left column."""
 
     shape: tuple[int, int, int]  # of the image
     patch: tuple[int, int]  # height and width of a patch
@@ -131,9 +131,9 @@ def cut(
 ) -> NDArray[Any]:
     """Patches (n, n_pixels) of these numbers, in their order and of the image's type.
 
-    None is all patches. Beyond the edges of the image there are zeros. No memory is taken beyond
-    that of the result, and of an image with its frame if there is one. If `first_row` is given,
-    `image` has the rows of the image from that one on which these patches need.
+    None means all patches. Beyond the edges of the image there are zeros. Memory is needed only for
+    the result, and for the image with its frame if there is one. If `first_row` is given, `image`
+    has only the rows from there on that these patches need.
     """
     tops, lefts = grid.corners(numbers)
     if first_row is None:
@@ -153,8 +153,8 @@ def cut(
 def window(patch: tuple[int, int], kind: str, channels: int) -> NDArray[np.float64]:
     """Positive weights (n_pixels,) of the pixels of a patch of this height and width.
 
-    "mean" weighs all alike; "centre" is a Gaussian, because a patch tells most about pixels that
-    it shows together with all of their neighbours.
+    "mean" gives all the same weight; "centre" is a Gaussian, because a patch tells most about
+    pixels that it contains together with all of their neighbours.
     """
     validation.choice("kind", kind, WINDOWS)
     if kind == "mean":

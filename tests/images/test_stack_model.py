@@ -7,9 +7,9 @@ from sample_images import COLOURS, STACK, TINY, holes_at
 from evoem import denoise, inpaint, restore
 from evoem.images import canonical_arrays, patches
 from evoem.images.restore import restore_each
+from evoem.images.stack_model import LEAST_ROWS, MOST_VALUES, bands, of_bands
+from evoem.images.stack_model import band_grid as grid_of_bands
 from evoem.images.stacks import stack_of
-from evoem.images.together import LEAST_ROWS, MOST_VALUES, bands, of_bands
-from evoem.images.together import band_grid as grid_of_bands
 
 
 def read(stack, mask=None):
@@ -57,7 +57,7 @@ def test_patches_are_of_one_slice_and_know_where_they_lie_in_it():
 def test_slices_have_one_offset_and_one_scale():
     stack = 1e9 + np.random.default_rng(0).normal(size=(3, 24, 20)) * [[[1]], [[2]], [[3]]]
     holes = holes_at((24, 20), 0.3)
-    slices = canonical_arrays.alike(read(stack, holes))
+    slices = canonical_arrays.on_common_scale(read(stack, holes))
     assert len({(one.offset, one.scale) for one in slices}) == 1
     seen = stack[:, ~holes]
     assert slices[0].offset == pytest.approx(seen.mean() - 3 * seen.std(), rel=1e-12)
@@ -69,7 +69,7 @@ def test_slices_have_one_offset_and_one_scale():
 def test_values_of_any_size_have_an_offset_and_a_scale():
     for size in (1e-90, 1e90):
         stack = size * np.random.default_rng(0).normal(size=(3, 24, 20))
-        slices = canonical_arrays.alike(read(stack))
+        slices = canonical_arrays.on_common_scale(read(stack))
         assert slices[0].scale == pytest.approx(stack.std(), rel=1e-6)
         assert np.isfinite(slices[0].values).all()
 
