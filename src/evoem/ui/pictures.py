@@ -62,7 +62,8 @@ class Given(NamedTuple):
 
     def stack(self, *, of_noise: bool) -> Stack:
         """What is to be restored; with what the file says of its noise, if that is asked for."""
-        picture, variances = self.picture, [None] * self.n_slices
+        picture = self.picture
+        variances: list[NDArray[Any] | None] = [None] * self.n_slices
         axis = -1 if picture.colour else None
         if of_noise and picture.noise_variance is not None:
             given = picture.noise_variance
