@@ -50,7 +50,8 @@ class Progress(NamedTuple):
     stage : {"selecting", "coarse start", "learning"}
         The part of the run.
     restored : callable
-        `restored()` is the image as it would be returned now; takes a while.
+        `restored()` is the image, or all slices of a stack, as it would be returned now; takes a
+        while.
     seconds_to_stop : float
         Predicted time from an interrupt to the result, at most.
     of_others : str
