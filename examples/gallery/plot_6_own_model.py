@@ -55,7 +55,7 @@ model = max(fits, key=lambda fit: fit.free_energy_)
 print("bounds per row:", *(f"{fit.free_energy_:.2f}" for fit in fits))
 
 # %%
-# All six are found. Their order is arbitrary: each is shown below the true one that it is nearest to.
+# All six are found. Their order is arbitrary: each is shown below the true one nearest to it.
 learnt = model.params_["W"]
 errors = np.abs(truth[:, None] - learnt).mean(-1)
 nearest = linear_sum_assignment(errors)
