@@ -333,18 +333,20 @@ def run_in(
         }
         known = {"keep_observed": keep_observed, "alpha": False, "channel_axis": axis}
         of_all = {"time_limit": options["time_limit"]}  # of a stack, not of its first slice
-        about = {
+        content = {
             "command": command,
             **{name: None if path is None else str(path) for name, path in paths.items()},
             "settings": written | known | results[0].settings | of_all,
         }
-        content = about | report.record(results, picture, found)
+        content |= report.record(results, picture, found)
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         outputs[job.json] = writing(text.encode())
+    of_files = [*notes, *picture.notes]
     if job.report is not None:
-        outputs[job.report] = writing(html_report.page_of(results).encode())
+        about = html_report.About(job.input.name, of_files, found)
+        outputs[job.report] = writing(html_report.page_of(results, about).encode())
     write_together(outputs, force=job.force)
-    notes = [*notes, *picture.notes, *report.notes(results, len(pixels))]
+    notes = [*of_files, *report.notes(results, len(pixels))]
     kept = options["checkpoint"]
     # Nothing is kept yet if two interrupts came before there was anything.
     if kept and Path(kept).exists() and report.was_interrupted(results, len(pixels)):
