@@ -31,3 +31,13 @@ def test_noise_that_cannot_be_told_is_said_and_drawn_too(tmp_path):
     result = invoke("noise", tmp_path / "in.npy", "--plot", tmp_path / "noise.svg")
     assert result.output == "the noise could not be told; the picture has one value only\n"
     assert "<svg" in (tmp_path / "noise.svg").read_text()
+
+
+def test_a_plot_is_of_a_known_kind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("in.npy", np.random.default_rng(0).normal(100, 10, (64, 64)))
+    result = invoke("noise", "in.npy", "--json", "noise.json", "--plot", "noise.xyz")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("evoem: plot must end in one of .png, .svg, .pdf, ")
+    assert result.stderr.endswith("; got '.xyz'.\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.npy"]
