@@ -141,6 +141,12 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_at_once(name, sentence, 
         em.run(model, data, state, EVOLUTION, checkpoint=tmp_path / name, resume=True)
 
 
+def test_there_is_nothing_to_resume_without_a_checkpoint():
+    model, data, state = start("binary", False)
+    with pytest.raises(ValueError, match=r"^checkpoint must be given with resume; got none\.$"):
+        em.run(model, data, state, EVOLUTION, resume=True)
+
+
 def test_a_full_disk_ends_no_run_and_the_last_good_checkpoint_stays(tmp_path, monkeypatch, caplog):
     path = tmp_path / "run"
     model, data, state = start("binary", False)
