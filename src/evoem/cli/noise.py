@@ -34,6 +34,8 @@ def noise(
 
         outputs_of = [path for path in (json, plot) if path is not None]
         check_paths(outputs_of, [files.located(input).file], force)
+        if plot is not None:
+            noise_plot.check_suffix(plot.suffix)
         with silent_libraries():
             picture = files.read(
                 input, max_pixels=max_pixels, accept_truncated=accept_truncated, axes=axes
