@@ -300,6 +300,9 @@ def run_in(
     if keep_observed and all(one.observed is None for one in slices):
         raise ValueError(NOTHING_MISSING)
     if not screen.quiet:
+        if comm.size > 1 and options["checkpoint"] is not None:  # who kills one tells nothing
+            kept = f"The run of {comm.size} processes is kept in {options['checkpoint']}"
+            typer.echo(f"{kept}: --resume goes on with it, whatever ends it.", err=True)
         for note in notes:
             typer.echo(note, err=True)
     for kind in {kernels_ahead.kind_of(one) for one in slices}:
