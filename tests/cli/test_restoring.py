@@ -393,7 +393,7 @@ def test_values_that_mean_missing_are_filled_in(tmp_path):
 
 def test_without_a_mask_the_error_says_how_to_get_one(tmp_path, picture):
     said = refused(tmp_path, "inpaint", picture, "-o", tmp_path / "out.png")
-    assert "white on a black picture of the same size" in said
+    assert "white on a black image of the same size" in said
     assert "--propose-mask" in said
 
 
