@@ -39,7 +39,7 @@ def check_paths(outputs: Sequence[Path], inputs: Sequence[Path], force: bool) ->
 def check_checkpoint(checkpoint: str | None, outputs: Sequence[Path]) -> None:
     """Refuse a checkpoint that an output would replace."""
     if checkpoint is not None and os.path.realpath(checkpoint) in map(os.path.realpath, outputs):
-        raise ValueError(f"{checkpoint} must not be written over: the run is kept there.")
+        raise ValueError(f"{checkpoint} must not be an output: it is the checkpoint.")
 
 
 def deviation_picture(path: Path, picture: "Picture", std: "Array") -> "Picture":
