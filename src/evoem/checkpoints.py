@@ -1,4 +1,4 @@
-"""Keep a run in a file, so that it can go on where it was stopped.
+"""Save a run to a file, so that it can be resumed.
 
 A checkpoint holds the parameters, the packed states in blocks of global row numbers, the statistics
 of mini-batches, the numbers of all iterations, and beside them what it was made with: settings,

@@ -16,7 +16,7 @@ from evoem.validation import Mask, Positions
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Data:
     """Rows of data, checked once.
 
@@ -35,8 +35,9 @@ class Data:
     Examples
     --------
     >>> import numpy as np
-    >>> len(Data(np.zeros((5, 3))))
-    5
+    >>> from evoem import em
+    >>> em.Data(np.zeros((5, 3)))
+    Data(5 rows of 3 features, float64)
     """
 
     X: NDArray[np.floating]
@@ -55,6 +56,11 @@ class Data:
 
     def __len__(self) -> int:
         return len(self.X)
+
+    def __repr__(self) -> str:
+        n_rows, n_features = self.X.shape
+        missing = "" if self.observed is None else f", {1 - self.observed.mean():.1%} missing"
+        return f"Data({n_rows} rows of {n_features} features, {self.X.dtype}{missing})"
 
     @property
     def numbers(self) -> NDArray[np.uint64]:

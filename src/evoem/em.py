@@ -21,7 +21,7 @@ from evoem.first_states import first_states
 from evoem.iteration import Iteration
 from evoem.kept_run import KeptRun
 from evoem.models.base import Model
-from evoem.runtime.communicator import ALONE, Communicator, any_of
+from evoem.runtime.communicator import ALONE, Communicator, any_of, check_alike
 from evoem.runtime.interrupts import EXIT_TERMINATED
 from evoem.runtime.threads import crew
 from evoem.shares import SharedRows, shares_of
@@ -82,7 +82,6 @@ def init(
     """
     seed = validation.integer("seed", seed, 0, streams.LARGEST_WORD)
     n_jobs = validation.integer("n_jobs", n_jobs, 1)
-    validation.communicator(comm)
     data = shares_of(data, comm).number(data)
     if params is None:
         n_latents = validation.integer("n_latents", n_latents, 1)
@@ -137,8 +136,7 @@ def e_step(
     >>> bool(np.isfinite(info.bound)), float(statistics.n_rows)
     (True, 20.0)
     """
-    n_jobs = _checked_step(data, state, n_jobs, comm)
-    evolution = breeding.checked(evolution, len(state.params.activation_probs))
+    evolution, n_jobs = _checked_step(data, state, evolution, n_jobs)
     shared = SharedRows(model, data, state.params, 1, comm)
     iteration = Iteration(model, shared.data, n_jobs, shared.layout)
     state, statistics, info = iteration.e_step(shared.forth(state), evolution)
@@ -189,7 +187,7 @@ def m_step(
     >>> state.params.components.shape, evaluated
     ((3, 4), 0)
     """
-    n_jobs = _checked_step(data, state, n_jobs, comm)
+    n_jobs = _checked_state(data, state, n_jobs)
     shared = SharedRows(model, data, state.params, 1, comm)
     iteration = Iteration(model, shared.data, n_jobs, shared.layout)
     state, evaluated = iteration.m_step(shared.forth(state), statistics, info)
@@ -237,8 +235,7 @@ def step(
     >>> info.iteration, state.iteration
     (1, 1)
     """
-    n_jobs = _checked_step(data, state, n_jobs, comm)
-    evolution = breeding.checked(evolution, len(state.params.activation_probs))
+    evolution, n_jobs = _checked_step(data, state, evolution, n_jobs)
     n_parts = validation.integer("n_parts", n_parts, 1)
     shared = SharedRows(model, data, state.params, n_parts, comm)
     iteration = Iteration(model, shared.data, n_jobs, shared.layout)
@@ -310,8 +307,9 @@ def run(
     """
     max_iter = validation.integer("max_iter", max_iter, 0)
     n_parts = validation.integer("n_parts", n_parts, 1)
-    n_jobs = _checked_step(data, state, n_jobs, comm)
-    evolution = breeding.checked(evolution, len(state.params.activation_probs))
+    evolution, n_jobs = _checked_step(data, state, evolution, n_jobs)
+    kept_in = None if checkpoint is None else str(checkpoint)
+    check_alike(comm, max_iter=max_iter, n_parts=n_parts, evolution=evolution, checkpoint=kept_in)
     shared = SharedRows(model, data, state.params, n_parts, comm)
     data, state = shared.data, shared.forth(state)
     iteration = Iteration(model, data, n_jobs, shared.layout)
@@ -333,8 +331,14 @@ def run(
     return shared.back(state), infos
 
 
-def _checked_step(data: Data, state: EMState, n_jobs: int, comm: Communicator) -> int:
-    validation.communicator(comm)
+def _checked_step(
+    data: Data, state: EMState, evolution: Evolution, n_jobs: int
+) -> tuple[Evolution, int]:
+    evolution = breeding.checked(evolution, len(state.params.activation_probs))
+    return evolution, _checked_state(data, state, n_jobs)
+
+
+def _checked_state(data: Data, state: EMState, n_jobs: int) -> int:
     validation.same_rows(data.X, state.states)
     validation.same_features(data.X, state.params)
     return validation.integer("n_jobs", n_jobs, 1)

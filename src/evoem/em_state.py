@@ -32,6 +32,8 @@ class EMState(NamedTuple):
     >>> from evoem import em, models
     >>> data = em.Data(np.arange(80.0).reshape(20, 4) % 7)
     >>> state = em.init(models.BinarySparseCodingModel(), data, n_latents=3, n_states=4)
+    >>> state
+    EMState(BinarySparseCodingParams, iteration 0, 20 rows with 4 states each)
     >>> state.params.components.shape, state.log_joints.shape, state.current
     ((3, 4), (20, 4), False)
     """
@@ -43,6 +45,13 @@ class EMState(NamedTuple):
     current: bool
     iteration: int
     seed: int
+
+    def __repr__(self) -> str:
+        n_rows, n_states = self.log_joints.shape
+        return (
+            f"EMState({type(self.params).__name__}, iteration {self.iteration}, "
+            f"{n_rows} rows with {n_states} states each)"
+        )
 
 
 class EStepInfo(NamedTuple):

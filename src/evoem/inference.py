@@ -42,6 +42,8 @@ class Inference(NamedTuple):
     >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
     >>> params = em.init(model, data, n_latents=2, n_states=4).params
     >>> found = inference.infer(model, data, params, em.Evolution(2, 1), n_states=4)
+    >>> found
+    Inference(20 rows with 4 states each)
     >>> bool(np.allclose(found.bounds, np.logaddexp.reduce(found.log_joints, axis=1)))
     True
     """
@@ -49,6 +51,10 @@ class Inference(NamedTuple):
     states: NDArray[np.uint64]
     log_joints: NDArray[np.float64]
     bounds: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        n_rows, n_states = self.log_joints.shape
+        return f"Inference({n_rows} rows with {n_states} states each)"
 
 
 def infer(

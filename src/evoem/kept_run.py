@@ -1,4 +1,4 @@
-"""What a run of EM keeps in its checkpoint, and goes on from."""
+"""Save a run of EM to a checkpoint, and resume it from there."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

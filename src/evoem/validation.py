@@ -1,4 +1,4 @@
-"""Checks of arguments: an error is one sentence with name, rule and value received."""
+"""Checks of arguments: an error is one sentence with the name, the rule and the value received."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from numbers import Complex, Integral, Real

@@ -8,6 +8,7 @@ files of its first case are kept in the folder given with `--keep`.
 
 import argparse
 import collections
+import inspect
 import logging
 import shutil
 import sys
@@ -17,8 +18,16 @@ import traceback
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 from fuzz_cases import any_case, warm_up
 from limits import TookTooLong, TookTooMuch, guard, limited
+
+
+def described(case):
+    """What a case was made of."""
+    known = inspect.getclosurevars(case).nonlocals
+    with np.printoptions(threshold=20):
+        return ", ".join(f"{name}={value!r:.500}" for name, value in known.items())
 
 
 class Campaign:
@@ -37,16 +46,19 @@ class Campaign:
                     end = "refused" if case(Path(folder)) else "done"
             except (Exception, TookTooLong, TookTooMuch) as error:
                 end = "FAILED"
-                self._note(kind, error, folder)
+                self._note(kind, case, error, folder)
         self.ends[kind, end] += 1
 
-    def _note(self, kind, error, folder):
+    def _note(self, kind, case, error, folder):
         cause = error.__cause__ or error
         last = traceback.extract_tb(cause.__traceback__)[-1]
         where = (type(cause).__name__, Path(last.filename).name, last.lineno)
         if where in self.failures:
             return
-        self.failures[where] = kind, "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(error))[-6000:]
+        told = f"{kind}, case {self.ends.total()} with {described(case)}:\n{text}"
+        self.failures[where] = told
+        print(f"\nFAILED, {told}", flush=True)
         if self._keep is not None:
             shutil.copytree(folder, self._keep / f"{len(self.failures)}")
 
@@ -55,8 +67,7 @@ class Campaign:
         for (kind, end), number in sorted(self.ends.items()):
             print(f"{number:6} {kind}: {end}")
         print(f"{self.ends.total():6} cases")
-        for kind, text in self.failures.values():
-            print(f"\nFAILED, {kind}:\n{text[-6000:]}")
+        print(f"{len(self.failures):6} kinds of failures")
 
 
 def main():

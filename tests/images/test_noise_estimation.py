@@ -238,6 +238,23 @@ def test_pictures_that_were_denoised_already_make_no_warnings(method, name):
     assert noise.variance(denoised).mean() < 100  # far less than there was
 
 
+@pytest.mark.parametrize("levels", [4, 8])
+def test_values_of_few_levels_are_no_outliers(camera, levels):
+    """Next to no noise is left by rounding where the picture is flat, and whole steps elsewhere."""
+    noisy = camera + 10 * np.random.default_rng(0).standard_normal(camera.shape)
+    _, outliers = estimate(np.round(np.clip(noisy, 0, 255) / 255 * (levels - 1)))
+    assert outliers.mean() < 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e200, 1e305])
+def test_pictures_whose_variance_is_no_number_say_so(camera, scale):
+    noisy = camera + 10 * np.random.default_rng(0).standard_normal(camera.shape)
+    noise, outliers = estimate(scale * noisy)
+    assert not noise.told
+    assert "variance" in noise.notes[0]
+    assert not outliers.any()
+
+
 def test_nothing_observed_says_so():
     noise, _ = estimate(np.zeros((64, 64, 1)), np.zeros((64, 64, 1), bool))
     assert not noise.told

@@ -1,4 +1,4 @@
-"""What all commands share: the program, options of several of them, and how they fail."""
+"""Common parts of the commands: the program, shared options, and how errors are reported."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ def one_sentence() -> Iterator[None]:
     """Say what went wrong in one sentence, and leave with the exit code for it."""
     with interrupts.leaving():
         import evoem.images.restore  # noqa: F401
-    with interrupts.terminable() as termination:
+    with interrupts.staying(), interrupts.terminable() as termination:
         try:
             yield
         except ValueError as error:

@@ -29,7 +29,7 @@ def noise(
 ) -> None:
     """Say what noise a picture has, from nothing but that picture."""
     with one_sentence():
-        from evoem.images import files, noise_estimation, noise_plot
+        from evoem.images import files, noise_estimation, noise_plot, noise_stage
         from evoem.images.stacks import Stack
 
         outputs_of = [path for path in (json, plot) if path is not None]
@@ -43,7 +43,8 @@ def noise(
         nothing = [None] * len(pixels)
         stack = Stack(pixels, read_masks(None, picture, max_pixels), axis, False, nothing)
         first = next(iter(stack.slices()))
-        found, _ = noise_estimation.estimate(first.pixels(first.values), first.observed)
+        seen = noise_stage.to_be_told_from(first)
+        found, _ = noise_estimation.estimate(seen.pixels(seen.values), seen.observed)
         outputs: dict[Path, Write] = {}
         if json is not None:
             outputs[json] = writing((found.to_json() + "\n").encode())

@@ -1,4 +1,4 @@
-"""Options of `restore` as options of the command line."""
+"""The options of `restore` as options of the command line."""
 
 import inspect
 import re
@@ -33,7 +33,6 @@ HINTS = {
     "patch_size": " May be given repeatedly.",
     "n_latents": " May be given repeatedly.",
     "memory": " Such as 500M or 4G.",
-    "noise": " Here the JSON file of one.",
     "noise_variance": " A TIFF or NPY file of the picture's size.",
     "missing_value": " Here such as 0,255.",
     "every": " Such as 90s, 10m or 1h.",
@@ -42,7 +41,7 @@ HINTS = {
 # What everybody needs, in fewer words; the others are listed under a title of their own.
 BRIEF = {
     "preset": "fast (a third of the time), balanced, best (over twice), paper (as printed, hours).",
-    "time_limit": "Seconds in which to be done, at whatever quality.",
+    "time_limit": "Finish within this many seconds, at whatever quality.",
     "noise": "auto, gaussian, poisson-gaussian, correlated, or a file of evoem noise --json.",
 }
 MORE_NAMES = {"missing_value": ("--missing-value", "--mask-value")}

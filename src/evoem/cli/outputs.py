@@ -1,4 +1,4 @@
-"""What commands write, and what they say at the end."""
+"""Outputs of commands, and their closing report."""
 
 import os
 from collections.abc import Sequence

@@ -17,18 +17,18 @@ def reproduce(
     quick: Annotated[
         bool, Option("--quick", help="A reduction that takes minutes; this is the default.")
     ] = False,
-    full: Annotated[bool, Option("--full", help="All that the paper's experiment has.")] = False,
+    full: Annotated[bool, Option("--full", help="The whole experiment of the paper.")] = False,
     only: Annotated[
         list[str] | None, Option(help="A row of the experiment; may be given repeatedly.")
     ] = None,
     updates: Annotated[
-        str | None, Option(help="M-steps in place of the recipe's: monotone, printed or authors.")
+        str | None, Option(help="M-steps instead of the recipe's: monotone, printed or authors.")
     ] = None,
     images: Annotated[Path | None, Option(help="Folder with the paper's pictures.")] = None,
     out: Annotated[
         Path | None, Option("--out", "-o", help="Folder for the report; by default reproduce-NAME.")
     ] = None,
-    seed: Annotated[int, Option(min=0, help="Everything random follows from it.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of all random numbers.")] = 0,
     n_jobs: Annotated[int, Option(help="Threads; -1 for all processors.")] = -1,
     quiet: Quiet = False,
 ) -> None:

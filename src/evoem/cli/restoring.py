@@ -212,18 +212,15 @@ def together(comm: "Communicator", checkpoint: str | None) -> Iterator[None]:
         yield
     except typer.Exit:  # they all do
         raise
-    except KeyboardInterrupt as error:
-        if comm.rank > 0:
-            raise typer.Exit(interrupts.EXIT_INTERRUPTED) from error
-        raise
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if comm.size == 1:
             raise
-        from evoem.distributed import abort_in_turn
-
+        said, code = str(error) or type(error).__name__, 1
+        if isinstance(error, KeyboardInterrupt):
+            said, code = interrupts.UNWRITTEN, interrupts.exit_code()
         kept = checkpoint is not None and Path(checkpoint).exists()
         more = f" The run can go on from {checkpoint}: --resume." if kept else ""
-        abort_in_turn(comm, f"{str(error) or type(error).__name__}{more}")
+        comm.abort(f"{said}{more}", code)
 
 
 def run(command: str, job: Job, mask: MaskFile | None, keep_observed: bool) -> None:
@@ -264,7 +261,7 @@ def run_in(
     import numpy as np
 
     from evoem import progress, report
-    from evoem.images import files, html_report, kernels_ahead
+    from evoem.images import bands, files, html_report, kernels_ahead
     from evoem.images.image_models import default_model
     from evoem.images.stacks import Stack
 
@@ -284,7 +281,7 @@ def run_in(
             max_pixels=limit,
             accept_truncated=job.accept_truncated,
             axes=job.axes,
-            mapped=comm.size > 1,
+            rows=None if comm.size == 1 else lambda n_rows: bands.even(n_rows, comm).rows,
         )
         masks = read_masks(mask, picture, limit, notes.append)
         # What the file says of its noise is taken unless something else is said of it.

@@ -31,7 +31,7 @@ class _PaperEstimator(EEMEstimator):
         choices = self._model.choices
         return {
             "init": choices["init"][0] if isinstance(self.init, Mapping) else self.init,
-            "updates": validation.choice("updates", self.updates, choices["updates"]),
+            "updates": self.updates,
         }
 
     def _check_parameters(self) -> None:
@@ -115,9 +115,7 @@ class NoisyOr(_PaperEstimator):
     def _make_model(self) -> NoisyOrModel:
         return NoisyOrModel(
             **self._model_options(),
-            min_activation_prob=validation.real(
-                "min_activation_prob", self.min_activation_prob, 1e-8, 0.5
-            ),
+            min_activation_prob=self.min_activation_prob,
         )
 
     def _check_parameters(self) -> None:
@@ -228,6 +226,6 @@ class SpikeSlabCoding(_LinearEstimator):
 
     def _model_options(self, by_feature: bool = False) -> dict[str, Any]:
         return super()._model_options(by_feature) | {
-            "slab": validation.choice("slab", self.slab, self._model.choices["slab"]),
-            "learn_slab_means": validation.boolean("learn_slab_means", self.learn_slab_means),
+            "slab": self.slab,
+            "learn_slab_means": self.learn_slab_means,
         }

@@ -1,4 +1,4 @@
-"""A restoration on one HTML page that needs nothing else: pictures and curves are in it."""
+"""A restoration as one self-contained HTML page, with its pictures and curves."""
 
 import base64
 import html

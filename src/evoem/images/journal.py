@@ -1,4 +1,4 @@
-"""Where a restoration is: what is done of it, and its stage, kept in a file if one is given.
+"""The journal of a restoration: finished parts and the current stage, saved if a file is given.
 
 A restoration takes the same steps each time. To resume one, it takes them again: what the journal
 has noted is recalled instead of computed, and the stage that was at hand goes on from its last

@@ -1,4 +1,4 @@
-"""The noise of one picture, found in the picture alone.
+"""Estimate the noise of a picture from that picture alone.
 
 What is decided, and by which rule:
 
@@ -18,6 +18,8 @@ What is decided, and by which rule:
 - *Compressed* are pictures with more cosine coefficients of zero in one grid of blocks than in any
   other (`noise_compression`). If most of high frequencies are, or if what is left is nearly the
   same in all channels (`MOST_BETWEEN_CHANNELS`), the noise is gone.
+- *Few photons* are what is left where none of this can be told, if steps between levels have the
+  variance that numbers of photons have (`noise_counts`).
 - *Outliers* stand out from all but one of their neighbours (`noise_outliers`).
 """
 
@@ -54,6 +56,7 @@ from evoem.images.noise_correlation import (
     mirrored,
     unit_variance,
 )
+from evoem.images.noise_counts import are_few_photons
 from evoem.images.noise_model import Noise
 from evoem.images.noise_outliers import filled, find_outliers
 from evoem.validation import Mask
@@ -68,8 +71,9 @@ LEAST_CORRELATION, LEAST_BETWEEN_CHANNELS = 0.2, 0.15
 MOST_BETWEEN_CHANNELS = 0.9
 # The power of correlated noise falls even in the highest frequencies: in the lowest of the three
 # highest bands it is so many times that of the other two. Texture falls as well, but sinks below
-# the noise and levels out: between these it falls by less than this power of the fall before.
-FALLS, STILL_FALLING = 1.4, 0.8
+# the noise and levels out: between these it falls by less than this power of the fall before, and
+# by less than this ratio, which photographs with little power there exceed.
+FALLS, STILL_FALLING, LEVELLED = 1.4, 0.8, 2.0
 TEXTURE_EVERYWHERE = "texture everywhere: correlation could not be told"
 COMPRESSED = "compressed as JPEG: this is what is left of it"
 # Large blocks whose low frequencies have so many times the power, relative to high ones, that small
@@ -80,6 +84,8 @@ LEAST_BLOCKS = 40
 # Square root of the number of pixels from which on blocks are cut further apart.
 LARGEST = 1000
 LEAST_VARIANCE = 1e-9  # of a picture between 0 and 1
+# Between these the square of a contrast, and of a small share of it, is a number as well.
+LEAST_CONTRAST, LARGEST_CONTRAST = 1e-140, 1e150
 # Noise of less than this many times the variance of rounding cannot be told from it.
 ABOVE_ROUNDING = 1.5
 MOST_CONSTANT = 0.3
@@ -99,9 +105,15 @@ def estimate(values: Array, observed: Mask | None = None) -> tuple[Noise, Mask]:
     if seen.size == 0 or seen.min() == seen.max():
         return _untold("the picture has one value only"), nowhere
     # In units of its own contrast, so that scale and offset of a picture change nothing else.
-    low, contrast = float(seen.min()), float(seen.max() - seen.min())
+    low = float(seen.min())
+    contrast = float(seen.max()) - low
+    if not LEAST_CONTRAST < contrast < LARGEST_CONTRAST:
+        return _untold("its variance is too large or too small a number"), nowhere
     picture = _Picture(np.where(observed, (values - low) / contrast, 0.0), observed)
     noise, outliers = _of_unit_picture(picture)
+    step = rounding_step(picture.values[observed])
+    if not noise.told and are_few_photons(picture.values, observed, step):
+        noise, outliers = Noise(gain=step), nowhere
     return noise.scaled(-low / contrast, 1 / contrast), outliers
 
 
@@ -137,13 +149,17 @@ class _Picture:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """A multiple of the variance that a line gives."""
+    """A multiple of the variance that a line gives, and not less than that of rounding.
+
+    Values that are rounded differ by a whole step or not at all, however little noise there is.
+    """
 
     line: Line
     factor: float
+    rounding: float
 
     def __call__(self, signal: Array) -> Array:
-        return self.factor * self.line(signal)
+        return np.maximum(self.factor * self.line(signal), self.rounding)
 
 
 def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
@@ -166,7 +182,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
         return _untold(reason), outliers
     curves = _curves(picture, white, least)
     # The first variances are those of high frequencies: of correlated noise, a small part.
-    outliers = _outliers(picture, curves, [max(curve.ratio, 1.0) for curve in curves])
+    outliers = _outliers(picture, curves, [max(curve.ratio, 1.0) for curve in curves], step)
     picture = _without(picture, outliers, curves, step)
     if min(len(blocks.mean) for blocks in picture.blocks(SIDE, STEP)) < LEAST_BLOCKS:
         return _untold("nearly all of the picture is clipped or of one value"), outliers
@@ -186,7 +202,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
     if cross is not None:
         curves = _whole_variances(picture, curves, _own(cross), least)
         cross = unit_variance(cross)
-    outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves))
+    outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves), step)
     low, high = np.quantile(values[observed], (0.01, 0.99))
     hardly_any = (LEAST_OF_CONTRAST * (high - low)) ** 2
     noise = _law(curves, picture, step, least, cross is not None, hardly_any)
@@ -264,13 +280,13 @@ def _whole_variances(
     ]
 
 
-def _outliers(picture: _Picture, curves: list[Curve], factors: list[float]) -> Mask:
+def _outliers(picture: _Picture, curves: list[Curve], factors: list[float], step: float) -> Mask:
     found = np.zeros(picture.values.shape, bool)
     for channel, (curve, factor) in enumerate(zip(curves, factors, strict=True)):
         found[..., channel] = find_outliers(
             picture.values[..., channel],
             picture.known[..., channel],
-            _Scaled(curve.line, factor),
+            _Scaled(curve.line, factor, step**2 / 12),
             curve.line.gain,
         )
     return found
@@ -311,7 +327,7 @@ def _correlation(
     falls = middle > FALLS * (high + highest) / 2
     if max(abs(typical[1, 0]), abs(typical[0, 1])) < LEAST_CORRELATION or not falls:
         return None, _unless_apart(flattest.between_high), ""
-    if 1 <= high / highest < (middle / high) ** STILL_FALLING:
+    if 1 <= high / highest < min((middle / high) ** STILL_FALLING, LEVELLED):
         return None, None, TEXTURE_EVERYWHERE
     small = block_spectrum(typical, SIDE)
     measured, choosing = split_frequencies(np.ones((SIDE, SIDE)))

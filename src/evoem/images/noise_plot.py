@@ -1,4 +1,4 @@
-"""A picture of what was found of noise: variance against signal, and autocorrelation."""
+"""Plot the noise that was found: variance against signal, and autocorrelation."""
 
 from io import BytesIO
 from textwrap import fill

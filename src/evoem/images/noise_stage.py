@@ -1,4 +1,4 @@
-"""What is done about the noise of an image before its patches are learnt from.
+"""Deal with the noise of an image before a model learns from its patches.
 
 White Gaussian noise needs nothing: its level is learnt with the dictionary. Other noise is told
 from the image (`noise_estimation`) or given, and the image is transformed so that it becomes white
@@ -112,7 +112,7 @@ def prepare(
     found = find(canonical, wanted) if shared is None else shared
     noise, outliers, notes = found.noise, found.outliers, list[str]()
     if noise is None or not found.matters:
-        return Prepared(canonical, noise)
+        return Prepared(canonical, noise, not_told(noise))
     if shared is not None and outliers is not None:
         outliers = outliers_of(canonical, noise)
     if canonical.observed is not None and noise.correlation is not None:
@@ -127,6 +127,14 @@ def prepare(
     if noise.kind == "gaussian":
         return Prepared(canonical, noise, tuple(notes))
     return Prepared(canonical_arrays.with_white_noise(canonical, noise), noise, tuple(notes))
+
+
+def not_told(noise: Noise | None) -> tuple[str, ...]:
+    """A note if the noise of an image was looked for and could not be told."""
+    if noise is None or noise.told:
+        return ()
+    reason = "; ".join(noise.notes)
+    return (f"The noise could not be told, and was taken to be white: {reason}.",)
 
 
 def to_be_told_from(canonical: Canonical) -> Canonical:

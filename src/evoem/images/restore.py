@@ -380,7 +380,7 @@ def restore(
 def restore_alone(
     canonical: Canonical, keep_observed: bool, options: dict[str, Any], started: float
 ) -> Restoration:
-    """Restore an image that has been read, by options that have been checked."""
+    """Restore an image that has been read, with a journal of its own."""
     journal = journal_of([canonical], keep_observed, options)
     result = restore_slice(0, canonical, keep_observed, options, started, journal)
     journal.keep(at_once=True)
@@ -430,6 +430,17 @@ def given_of(canonical: Canonical) -> Given:
     return Given(canonical.image, canonical.channel_axis, canonical.observed, canonical.shared)
 
 
+def with_limits(
+    options: dict[str, Any], started: float, journal: Journal
+) -> tuple[dict[str, Any], Clock]:
+    """The options with limits of time and memory as they were when the run began, and its clock."""
+    started, limit = journal.begun(started, options["time_limit"])
+    comm = options["comm"] or ALONE
+    # What a machine has may change until the run is resumed.
+    memory = journal.once("memory", lambda: budget.memory_of_all(options["memory"], comm))
+    return options | {"time_limit": limit, "memory": memory}, Clock(started, limit)
+
+
 def restore_canonical(
     canonical: Canonical,
     keep_observed: bool,
@@ -439,13 +450,8 @@ def restore_canonical(
 ) -> Restoration:
     """Restore an image that has been read, by options that have been checked."""
     validation.boolean("keep_observed", keep_observed)
-    started, limit = journal.begun(started, options["time_limit"])
-    # What a machine has may change until the run is resumed.
-    comm = options["comm"] or ALONE
-    memory = journal.once("memory", lambda: budget.memory_of_all(options["memory"], comm))
-    options = options | {"time_limit": limit, "memory": memory}
+    options, clock = with_limits(options, started, journal)
     plans = plans_for(canonical, options, keep_observed)
-    clock = Clock(started, limit)
     if canonical_arrays.is_constant(canonical):
         return constant(canonical, plans[0], clock)
     before_noise = clock.seconds
@@ -555,11 +561,8 @@ def restore_stack(
     """
     validation.boolean("keep_observed", keep_observed)
     varied = [number for number, one in enumerate(slices) if not canonical_arrays.is_constant(one)]
-    started, limit = journal.begun(started, options["time_limit"])
+    options, clock = with_limits(options, started, journal)
     comm = options["comm"] or ALONE
-    memory = journal.once("memory", lambda: budget.memory_of_all(options["memory"], comm))
-    options = options | {"time_limit": limit, "memory": memory}
-    clock = Clock(started, limit)
     plan = plans_for(slices[0], options, keep_observed)[0]
     with interrupts.noted(several=several(options)) as noted:
         learnt = None
@@ -631,8 +634,8 @@ def denoise(image: ArrayLike, **options: Unpack[Options]) -> NDArray[Any]:
     Parameters
     ----------
     image : array-like
-        As for `restore`, or a stack of such images along the first axis. One model learns from all
-        slices of a stack.
+        As for `restore`, or a stack of such images along the first axis, which one model learns
+        from.
     {options}
 
     Returns

@@ -1,4 +1,4 @@
-"""Curves and tables of numbers as drawings that are part of a page."""
+"""Curves and tables of numbers as SVG drawings within a page."""
 
 import html
 import math

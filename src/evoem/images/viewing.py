@@ -1,4 +1,4 @@
-"""Arrays as people look at them: 8-bit colours, and PNG files of them."""
+"""Arrays as pictures to look at: 8-bit colours, and PNG files."""
 
 import io
 import math

@@ -55,6 +55,7 @@ value is missing. A model of data explained by the number of active latents alon
 
 # ruff: noqa: E501 - the rows of a table are no longer than they must be
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -247,6 +248,14 @@ class Model(ABC):
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """n rows of data and their states."""
         raise self._undefined("sample")
+
+    def __repr__(self) -> str:
+        options = ", ".join(
+            f"{name}={getattr(self, name)!r}"
+            for name in inspect.signature(type(self)).parameters
+            if isinstance(getattr(self, name, None), str | int | float)
+        )
+        return f"{type(self).__name__}({options})"
 
     def _undefined(self, name: str) -> TypeError:
         return TypeError(f"{type(self).__name__} must define {name} for this; it does not.")

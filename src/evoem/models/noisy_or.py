@@ -231,7 +231,9 @@ class NoisyOrModel(Model):
     ) -> None:
         self.init = validation.choice("init", init, self.choices["init"])
         self.updates = validation.choice("updates", updates, self.choices["updates"])
-        self.min_activation_prob = min_activation_prob
+        self.min_activation_prob = validation.real(
+            "min_activation_prob", min_activation_prob, PROBABILITY_FLOOR, 0.5
+        )
 
     @property
     def printed(self) -> bool:

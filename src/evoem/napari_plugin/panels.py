@@ -1,4 +1,4 @@
-"""Panels beside napari's viewer. napari and magicgui are there when they are called."""
+"""Panels beside napari's viewer, which calls them: napari and magicgui are then installed."""
 
 from typing import TYPE_CHECKING, Any
 

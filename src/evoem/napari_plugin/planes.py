@@ -1,4 +1,4 @@
-"""Arrays of layers as planes that one model learns from: nothing here knows napari."""
+"""Arrays of layers as planes that one model learns from, without importing napari."""
 
 import queue
 import threading

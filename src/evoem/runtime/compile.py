@@ -1,4 +1,4 @@
-"""Numba's options, and where compiled code is cached.
+"""Numba's options, and the cache of compiled code.
 
 Kernels are serial and release the GIL: threads come from a pool over blocks of rows (`em`), which
 compiles several times faster than Numba's own parallel mode and cannot change a result.

@@ -1,4 +1,4 @@
-"""What the page asks for, and the answers."""
+"""Requests of the page, and their answers."""
 
 import asyncio
 import io

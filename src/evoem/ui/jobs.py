@@ -1,4 +1,4 @@
-"""Restorations that the page asked for: one at a time, the others wait in a queue."""
+"""Restorations requested by the page: one at a time, while others wait in a queue."""
 
 import itertools
 import queue

@@ -1,4 +1,4 @@
-"""Pictures that were given to the page: read from uploads, kept in memory, and shown."""
+"""Pictures given to the page: read from uploads, kept in memory, and shown."""
 
 import itertools
 import re

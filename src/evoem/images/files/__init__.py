@@ -16,13 +16,14 @@ from evoem.images.files import (
     fits,
     hdf5,
     inflation,
+    layout,
     microscope,
     nifti,
     npy,
     pillow,
     tiff,
 )
-from evoem.images.files.picture import Picture, Pixels, Wanted, damaged, n_channels
+from evoem.images.files.picture import Picture, Pixels, Rows, Wanted, damaged, n_channels
 from evoem.runtime import input_files
 from evoem.runtime.atomic_files import FileError, Write, write_whole
 from evoem.runtime.input_files import MOST_PIXELS
@@ -99,15 +100,16 @@ def read(
     max_pixels: int = MOST_PIXELS,
     accept_truncated: bool = False,
     axes: str | None = None,
-    mapped: bool = False,
+    rows: Rows | None = None,
 ) -> Picture:
     """The picture in a file, whose first bytes tell the format.
 
     Behind `:/` the path may name a part of the file. Pixels are counted in each slice and channel,
     as the file's header tells them: nothing is allocated for more than `max_pixels`. With
     `accept_truncated` what is there of a PNG or JPEG file that ends early is taken, and the rest is
-    `missing`. `axes`, such as "ZCYX", names those of the file's array. With `mapped`, pixels of NPY
-    and TIFF files are mapped into memory: what is not looked at takes none.
+    `missing`. `axes`, such as "ZCYX", names those of the file's array. `rows` tells which rows of a
+    single picture are looked at, of so many that there are: others need not be read, and may be
+    zeros.
     """
     path, part = located(path)
     max_pixels = validation.integer("max_pixels", max_pixels, 1)
@@ -116,9 +118,10 @@ def read(
         raise FileError(f"axes must not be given for {path}, as {name} has its own; got {axes!r}.")
     if part is not None and not FORMATS[name].several:
         raise FileError(f"{path} must be given without a part of it; got {part!r}.")
-    picture = _read(path, name, max_pixels, Wanted(accept_truncated, axes, part, mapped))
-    alpha = None if picture.alpha is None else _native(picture.alpha)
-    return picture._replace(pixels=_native(picture.pixels), alpha=alpha)
+    picture = _read(path, name, max_pixels, Wanted(accept_truncated, axes, part, rows))
+    wanted = None if picture.stack else rows
+    alpha = None if picture.alpha is None else _native(picture.alpha, wanted)
+    return picture._replace(pixels=_native(picture.pixels, wanted), alpha=alpha)
 
 
 def _format_of(path: Path) -> str:
@@ -160,13 +163,11 @@ def _read(path: Path, name: str, max_pixels: int, wanted: Wanted) -> Picture:
                     f"{path} must have at most {max_pixels} pixels (max_pixels), counted in each "
                     f"slice and channel; got {_size(header.shape)}."
                 )
-            if (
-                not kind.lazy
-                and path.stat().st_size > BYTES_PER_PIXEL * header.n_pixels + BYTES_OF_METADATA
-            ):
+            most = BYTES_PER_PIXEL * header.n_pixels + BYTES_OF_METADATA
+            if not kind.lazy and inflation.size_of(path, most) > most:
                 raise FileError(
                     f"{path} must not be larger than {_size(header.shape)} pixels can be; got "
-                    f"{path.stat().st_size} bytes."
+                    f"more than {most} bytes."
                 )
             return kind.read(path, wanted)
         except (FileError, MemoryError):
@@ -259,8 +260,11 @@ def _size(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _native(pixels: Pixels) -> Pixels:
-    return np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("="))
+def _native(pixels: Pixels, rows: Rows | None) -> Pixels:
+    dtype = pixels.dtype.newbyteorder("=")
+    if rows is None or (pixels.flags.c_contiguous and pixels.dtype == dtype):
+        return np.ascontiguousarray(pixels, dtype)
+    return layout.only_rows(pixels, 0, rows, dtype)
 
 
 def _marked(pixels: Pixels) -> NDArray[np.bool_]:

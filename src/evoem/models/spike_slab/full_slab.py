@@ -36,7 +36,7 @@ def update_full_slab(
     learn_covariance: bool,
     cautious: bool,
 ) -> tuple[NDArray[np.float64], Callable[[], NDArray[np.float64]]]:
-    """A step of μ and a full Ψ that raises the bound: μ, and a function that returns Ψ.
+    """A step of μ and a full Ψ up the bound: returns μ, and a function that computes Ψ.
 
     The cautious step fills in inactive z_h by their conditional mean and covariance given the
     active ones (complete-data EM). It never lowers the bound, but most of what it averages is

@@ -123,7 +123,7 @@ class SpikeSlabModel(LinearModel):
     ) -> None:
         super().__init__(init, updates, least_noise_variance, by_feature)
         self.slab = validation.choice("slab", slab, self.choices["slab"])
-        self.learn_slab_means = learn_slab_means
+        self.learn_slab_means = validation.boolean("learn_slab_means", learn_slab_means)
 
     def prepare(self, params: SpikeSlabParams, dtype: DTypeLike) -> Derived:
         pi, psi = params.activation_probs, params.slab_covariance

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evoem import validation
 from evoem.models import by_feature, linear
 from evoem.models.base import Posterior
 from evoem.models.linear import Rows
@@ -247,7 +248,7 @@ class SubspacesByFeature(SubspaceModel):
         self, rank: int = 2, prior_rows: float = 0.0, least_noise_variance: float = 0.0
     ) -> None:
         super().__init__(rank, least_noise_variance)
-        self.prior_rows = prior_rows
+        self.prior_rows = validation.real("prior_rows", prior_rows, 0.0)
 
     def empty_statistics(self, params: SubspaceParams) -> Any:
         D, G = params.components.shape[1], len(params.activation_probs)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from evoem import validation
 from evoem.models import linear
 from evoem.models.all_rows import AllRows, median_of_counts
 from evoem.models.base import Model, Posterior, Prior
@@ -163,7 +164,7 @@ class SubspaceModel(LinearModel):
 
     def __init__(self, rank: int = 2, least_noise_variance: float = 0.0) -> None:
         super().__init__(least_noise_variance=least_noise_variance)
-        self.rank = rank
+        self.rank = validation.integer("rank", rank, 0)
 
     def from_clusters(
         self,
