@@ -12,6 +12,7 @@ Array = NDArray[np.float64]
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, EDGE = 560, 220, 72, 42, 28, 16
 CELL = 46
+STRONG = 0.6  # a cell so much coloured has a number that stands out from it
 # Between lines of the grid there are this many, or fewer; their labels fit beside each other.
 MOST_STEPS = 5
 # Of so few points of a line each is shown.
@@ -111,7 +112,7 @@ def correlations(values: Array) -> str:
             cells.append(
                 f'<rect class="{tone}" x="{left}" y="{top}" width="{CELL - 2}" '
                 f'height="{CELL - 2}" fill-opacity="{strength:.2f}"/>'
-                f'<text class="number" x="{left + CELL / 2 - 1}" y="{top + CELL / 2 + 3}" '
+                f'<text class="number{" strong" if strength > STRONG else ""}" x="{left + CELL / 2 - 1}" y="{top + CELL / 2 + 3}" '
                 f'text-anchor="middle">{words}</text>'
             )
     return (
