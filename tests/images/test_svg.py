@@ -71,4 +71,4 @@ def test_correlations_are_written_and_coloured_by_sign_and_size():
         "0.00", "0.20", "0.00", "-0.50", "1", "-0.50", "0.00", "0.20", "0.00",
     ]  # fmt: skip
     assert drawn.count('class="above"') == 3
-    assert drawn.count('fill-opacity="1.00"') == 3
+    assert drawn.count('fill-opacity="1.00"') == drawn.count("strong") == 3

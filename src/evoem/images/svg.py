@@ -12,6 +12,7 @@ Array = NDArray[np.float64]
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, EDGE = 560, 220, 72, 42, 28, 16
 CELL = 46
+STRONG = 0.6  # a cell so much coloured has a number that stands out from it
 # Between lines of the grid there are this many, or fewer; their labels fit beside each other.
 MOST_STEPS = 5
 # Of so few points of a line each is shown.
@@ -106,12 +107,13 @@ def correlations(values: Array) -> str:
             value = float(values[row, column])
             tone = "above" if value > 0 else "below"
             strength = min(abs(value) / 0.5, 1.0)
+            ink = "number strong" if strength > STRONG else "number"
             left, top = column * CELL, row * CELL
             words = "1" if row == column == middle else f"{round(value, 2) or 0.0:.2f}"
             cells.append(
                 f'<rect class="{tone}" x="{left}" y="{top}" width="{CELL - 2}" '
                 f'height="{CELL - 2}" fill-opacity="{strength:.2f}"/>'
-                f'<text class="number" x="{left + CELL / 2 - 1}" y="{top + CELL / 2 + 3}" '
+                f'<text class="{ink}" x="{left + CELL / 2 - 1}" y="{top + CELL / 2 + 3}" '
                 f'text-anchor="middle">{words}</text>'
             )
     return (
