@@ -67,3 +67,11 @@ def test_prepared_rows_are_those_of_their_own_chunk(name, missing):
         rows = data_of(problem).take(part).prepare(problem.model, derived)
         found.append(posterior.evaluate(problem.model, derived, rows, kept[part]))
     np.testing.assert_array_equal(found[0][5:9], found[1])
+
+
+def test_data_are_shown_by_their_size_and_what_is_missing():
+    assert repr(em.Data(GOOD)) == "Data(5 rows of 3 features, float64)"
+    observed = np.ones((5, 3), bool)
+    observed[0] = False
+    some = em.Data(np.where(observed, GOOD, 0.0).astype(np.float32), observed)
+    assert repr(some) == "Data(5 rows of 3 features, float32, 20.0% missing)"

@@ -131,6 +131,26 @@ def test_bad_arguments_of_step_get_one_sentence(changes, sentence):
         em.step(model, data, state, arguments.pop("evolution"), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"n_jobs": 0}, "n_jobs must be an integer at least 1; got 0."),
+        ({"comm": "mpi"}, "comm must be a communicator, .*; got 'mpi'."),
+        ({"X": GOOD[:4]}, "X must have the 5 rows of the state; got 4."),
+    ],
+)
+def test_bad_arguments_of_an_e_step_or_m_step_alone_get_one_sentence(changes, sentence):
+    model, evolution = make_problem("binary").model, Evolution(n_children=2)
+    state = em.init(model, em.Data(GOOD), n_latents=3, n_states=4)
+    statistics = model.empty_statistics(state.params)
+    arguments = {"X": GOOD} | changes
+    data = em.Data(arguments.pop("X"))
+    with pytest.raises(ValueError, match=sentence):
+        em.e_step(model, data, state, evolution, **arguments)
+    with pytest.raises(ValueError, match=sentence):
+        em.m_step(model, data, state, statistics, **arguments)
+
+
 @pytest.mark.parametrize("mutation", ["uniform", "sparse", "guided"])
 @pytest.mark.parametrize("parents", ["fit", "random", "best"])
 @pytest.mark.parametrize("name", MODELS[1:])  # noisy-OR asks whether values are above zero

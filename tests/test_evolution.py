@@ -1,259 +1,45 @@
 """Every operator of the table by its distribution, against twins that enumerate all outcomes."""
 
 from collections import Counter
-from functools import partial
-from itertools import chain, combinations, permutations, product
+from itertools import combinations, permutations, product
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from operator_twins import (
+    IMPROBABLE,
+    N_LATENTS,
+    PROBLEM_LOG_JOINTS,
+    PROBLEM_STATES,
+    TWINS,
+    assert_follows,
+    breeding,
+    fitness,
+    genomes_of,
+    ordered_draws,
+    population_of,
+    repeatable,
+    swap_tails,
+)
 from scipy import stats
 
 from evoem import posterior, streams
 from evoem.evolution import (
     OPERATORS,
-    Breeding,
     Evolution,
     Pool,
     breed,
     cross_all_pairs,
-    flip_sparsely,
-    flip_uniformly,
     select_best,
     select_by_fitness,
     select_uniformly,
-    sparse_flip_probabilities,
 )
 from evoem.models import BinarySparseCodingModel
 from evoem.models.base import Model, log_joint
 from evoem.models.binary_sparse_coding import BinarySparseCodingParams
-from evoem.ranking import rank_inactive
-from evoem.states import Genomes, Population, draw_distinct, enumerate_all, n_words, pack, unpack
-
-IMPROBABLE = 1e-4
-repeatable = settings(deadline=None, derandomize=True, max_examples=60)
-
-
-def no_gains(genomes):
-    raise AssertionError("This operator has no use for the model.")
-
-
-def later_is_better(genomes, n_best, n_latents):
-    scores = np.arange(float(n_latents))
-    return rank_inactive(np.tile(scores, (*genomes.states.shape[:2], 1)), genomes, n_best)
-
-
-def breeding(n_rows, n_latents, log_constant=0.0, expected_active=1.0, seed=0):
-    return Breeding(
-        n_latents=n_latents,
-        streams=streams.start(seed, 0, np.arange(n_rows, dtype=np.uint64)),
-        log_constants=np.full(n_rows, log_constant),
-        expected_active=expected_active,
-        flip_gains=no_gains,
-        best_additions=partial(later_is_better, n_latents=n_latents),
-    )
-
-
-def population_of(states, log_joints, n_rows, start=0):
-    """The same population for every row, with `start` places in front that are no part of it."""
-    stop = start + len(states)
-    packed = np.full((n_rows, stop, 1), 2**64 - 1, np.uint64)
-    packed[:, start:, 0] = states
-    values = np.full((n_rows, stop), 1e6)
-    values[:, start:] = log_joints
-    return Population(packed, values, np.full(n_rows, start), np.full(n_rows, stop))
-
-
-def genomes_of(states, n_rows):
-    """The same genomes, given as integers, for every row."""
-    packed = np.tile(np.array(states, np.uint64)[:, None], (n_rows, 1, 1))
-    return Genomes(packed, np.full(n_rows, len(states)))
-
-
-def assert_follows(outcomes, probabilities):
-    """Chi-square of a list of outcomes; those that are rare count as one."""
-    counts = Counter(outcomes)
-    possible = {outcome for outcome, p in probabilities.items() if p > 0}
-    assert counts.keys() <= possible
-    expected = {outcome: len(outcomes) * probabilities[outcome] for outcome in possible}
-    np.testing.assert_allclose(sum(expected.values()), len(outcomes))
-    common = [outcome for outcome in possible if expected[outcome] >= 5]
-    observed = [counts[outcome] for outcome in common]
-    wanted = [expected[outcome] for outcome in common]
-    if len(common) < len(possible):
-        observed.append(len(outcomes) - sum(observed))
-        wanted.append(len(outcomes) - sum(wanted))
-    assert len(wanted) == 1 or stats.chisquare(observed, wanted).pvalue > IMPROBABLE
-
-
-def assert_rates(counts, n, probabilities):
-    """Each of many independent binomial counts, by the sum of their squared z-scores."""
-    chi_square = (
-        (counts - n * probabilities) ** 2 / (n * probabilities * (1 - probabilities))
-    ).sum()
-    assert stats.chi2.sf(chi_square, len(counts)) > IMPROBABLE
-
-
-# ------------------------------------------------------------- the table, each entry by its twin
-
-N_LATENTS = 4
-PROBLEM_STATES = [0b0000, 0b0110, 0b1011, 0b1111]
-PROBLEM_LOG_JOINTS = [-1.0, -4.0, -7.0, -2.5]
-LOG_CONSTANT = -0.5
-EXPECTED_ACTIVE = 1.6
-N_ROWS = 30_000
-
-
-def ordered_draws(weights, n):
-    """Probability of every n draws without replacement; uniform once no weight is left."""
-    result = {}
-    for sequence in permutations(range(len(weights)), n):
-        probability, left = 1.0, list(range(len(weights)))
-        for index in sequence:
-            total = sum(weights[i] for i in left)
-            probability *= weights[index] / total if total > 0 else 1 / len(left)
-            left.remove(index)
-        result[sequence] = probability
-    return result
-
-
-def fitness(log_joints, log_constant):
-    """lpj + |2 min lpj|, and nothing for a state that cannot be."""
-    lpj = np.array(log_joints) - log_constant
-    least = lpj[np.isfinite(lpj)].min()
-    return np.where(np.isfinite(lpj), lpj + abs(2 * least), 0.0)
-
-
-def parents_by_fitness():
-    draws = ordered_draws(fitness(PROBLEM_LOG_JOINTS, LOG_CONSTANT), 2)
-    return {tuple(PROBLEM_STATES[i] for i in key): p for key, p in draws.items()}
-
-
-def parents_at_random():
-    return {pair: 1 / 12 for pair in permutations(PROBLEM_STATES, 2)}
-
-
-def swap_tails(a, b, cut):
-    """Both children of two integers that keep their first `cut` bits."""
-    low = (1 << cut) - 1
-    return [(a & low) | (b & ~low), (b & low) | (a & ~low)]
-
-
-def crossed():
-    pairs = list(combinations(PROBLEM_STATES[1:], 2))
-    cuts = list(product(range(1, N_LATENTS), repeat=len(pairs)))
-    result = Counter()
-    for chosen in cuts:
-        children = [swap_tails(*pair, cut) for pair, cut in zip(pairs, chosen, strict=True)]
-        result[tuple(sorted(chain(*children)))] += 1 / len(cuts)
-    return result
-
-
-def flipped_uniformly():
-    choices = list(combinations(range(N_LATENTS), 2))
-    result = Counter()
-    for bits in product(choices, repeat=2):
-        key = tuple(
-            tuple(sorted(parent ^ (1 << h) for h in chosen))
-            for parent, chosen in zip(PROBLEM_STATES[1:3], bits, strict=True)
-        )
-        result[key] += 1 / len(choices) ** 2
-    return result
-
-
-def printed_probabilities(n_active, n_latents, expected_active):
-    """app:eem_sparseflips as printed, with p_bf = 1 / H."""
-    flips = n_latents * (1 / n_latents)
-    alpha = (n_latents - n_active) * (flips - expected_active + n_active)
-    alpha /= (expected_active - n_active + flips) * n_active
-    p0 = flips / (n_latents + (alpha - 1) * n_active)
-    return p0, alpha * p0
-
-
-def sparse_child_of(parent, expected_active):
-    """Probability of every child of an integer."""
-    p0, p1 = printed_probabilities(parent.bit_count(), N_LATENTS, expected_active)
-    result = {}
-    for child in range(2**N_LATENTS):
-        result[child] = 1.0
-        for h in range(N_LATENTS):
-            p = p1 if parent >> h & 1 else p0
-            result[child] *= p if (parent ^ child) >> h & 1 else 1 - p
-    return result
-
-
-def flipped_sparsely():
-    child = sparse_child_of(PROBLEM_STATES[1], EXPECTED_ACTIVE)
-    return {(a, b): child[a] * child[b] for a, b in product(child, repeat=2)}
-
-
-GUIDED_PARENT = 0b00010010
-N_GUIDED = 8
-
-
-def guided_pairs():
-    """Two children of a parent: additions are drawn from the four best, each at most once."""
-
-    def next_child(best):
-        result = Counter()
-        for h in best:
-            result[h, tuple(g for g in best if g != h)] += 0.5 / len(best)
-        for h in (1, 4):  # dropped
-            result[h, best] += 0.25 / 2
-        for h in range(N_GUIDED):
-            result[h, best] += 0.25 / N_GUIDED
-        return result
-
-    pairs = Counter()
-    for (first, best), p in next_child((7, 6, 5, 3)).items():
-        for (second, _), q in next_child(best).items():
-            pairs[GUIDED_PARENT ^ (1 << first), GUIDED_PARENT ^ (1 << second)] += p * q
-    return pairs
-
-
-def run_guided(operator):
-    parents = genomes_of([GUIDED_PARENT], N_ROWS)
-    children = operator(parents, 2, breeding(N_ROWS, N_GUIDED))
-    return [tuple(row) for row in children.states[..., 0].tolist()]
-
-
-def run_parents(operator):
-    population = population_of(PROBLEM_STATES, PROBLEM_LOG_JOINTS, N_ROWS)
-    parents = operator(population, 2, breeding(N_ROWS, N_LATENTS, LOG_CONSTANT))
-    return [tuple(row) for row in parents.states[..., 0].tolist()]
-
-
-def run_crossover(operator):
-    parents = genomes_of(PROBLEM_STATES[1:], N_ROWS)
-    children = operator(parents, breeding(N_ROWS, N_LATENTS))
-    return [tuple(sorted(row)) for row in children.states[..., 0].tolist()]
-
-
-def run_uniform(operator):
-    parents = genomes_of(PROBLEM_STATES[1:3], N_ROWS)
-    children = operator(parents, 2, breeding(N_ROWS, N_LATENTS))
-    return [
-        (tuple(sorted(row[:2])), tuple(sorted(row[2:]))) for row in children.states[..., 0].tolist()
-    ]
-
-
-def run_sparse(operator):
-    parents = genomes_of(PROBLEM_STATES[1:2], N_ROWS)
-    children = operator(parents, 2, breeding(N_ROWS, N_LATENTS, expected_active=EXPECTED_ACTIVE))
-    return [tuple(row) for row in children.states[..., 0].tolist()]
-
-
-TWINS = {
-    ("parents", "fit"): (run_parents, parents_by_fitness),
-    ("parents", "random"): (run_parents, parents_at_random),
-    ("parents", "best"): (run_parents, lambda: {(0b0000, 0b1111): 1.0}),
-    ("crossover", "all_pairs"): (run_crossover, crossed),
-    ("mutation", "uniform"): (run_uniform, flipped_uniformly),
-    ("mutation", "sparse"): (run_sparse, flipped_sparsely),
-    ("mutation", "guided"): (run_guided, guided_pairs),
-}
+from evoem.states import Genomes, draw_distinct, enumerate_all, n_words, pack, unpack
 
 
 @pytest.mark.parametrize(
@@ -403,130 +189,6 @@ def test_rows_with_fewer_parents_have_fewer_crossed_children():
     parents.states[1, 3] ^= np.uint64(0b1111)  # no parent of this row
     again = cross_all_pairs(parents, breeding(4, N_LATENTS))
     np.testing.assert_array_equal(again.states[1, :6], children.states[1, :6])
-
-
-# ------------------------------------------------------------------------------------ mutation
-
-
-def mutate(operator, parent, n_children, n_rows, expected_active=1.0):
-    """Changed bits (n_rows, n_children, n_latents) of children of one boolean parent."""
-    n_latents = len(parent)
-    parents = Genomes(np.tile(pack(parent), (n_rows, 1, 1)), np.ones(n_rows, np.int64))
-    rules = breeding(n_rows, n_latents, expected_active=expected_active)
-    children = operator(parents, n_children, rules)
-    assert (children.counts == n_children).all()
-    np.testing.assert_array_equal(pack(unpack(children.states, n_latents)), children.states)
-    return unpack(children.states, n_latents) ^ parent
-
-
-@pytest.mark.parametrize("n_latents", [1, 2, 64, 65, 130])
-@pytest.mark.parametrize("n_children", [1, 2, 40])
-def test_uniform_flips_change_one_bit_each_a_different_one_for_each_child(n_latents, n_children):
-    n_children = min(n_children, n_latents)
-    n_rows = 4_000
-    parent = np.arange(n_latents) % 3 == 0
-    changed = mutate(flip_uniformly, parent, n_children, n_rows)
-    assert (changed.sum(2) == 1).all()
-    assert changed.any(1).sum(1).tolist() == [n_children] * n_rows
-    if n_children < n_latents:
-        included = changed.any(1).sum(0)
-        p = n_children / n_latents
-        # Counts of bits drawn without replacement: their covariance takes one degree of freedom.
-        chi_square = ((included - n_rows * p) ** 2).sum() / (n_rows * p * (1 - p))
-        chi_square *= (n_latents - 1) / n_latents
-        assert stats.chi2.sf(chi_square, n_latents - 1) > IMPROBABLE
-
-
-@pytest.mark.parametrize("name", OPERATORS["mutation"])
-def test_mutated_children_stand_in_the_order_of_their_parents(name):
-    dense = np.zeros((1, 3, 200), bool)
-    dense[0, 1, :100] = True
-    dense[0, 2, 100:] = True
-    rules = breeding(1, 200, expected_active=67.0)
-    children = OPERATORS["mutation"][name](Genomes(pack(dense), np.array([3])), 5, rules)
-    distances = (unpack(children.states, 200)[0, :, None] ^ dense).sum(2)
-    assert distances.argmin(1).tolist() == [0] * 5 + [1] * 5 + [2] * 5
-
-
-@pytest.mark.parametrize("name", OPERATORS["mutation"])
-def test_rows_with_fewer_parents_have_fewer_mutated_children(name):
-    parents = genomes_of(PROBLEM_STATES, 3)
-    parents.counts[:] = [4, 1, 0]
-    children = OPERATORS["mutation"][name](parents, 2, breeding(3, N_LATENTS))
-    assert children.counts.tolist() == [8, 2, 0]
-
-
-@pytest.mark.parametrize(
-    ("n_latents", "n_active", "expected_active"),
-    [(10, 3, 2.5), (10, 3, 3.9), (10, 3, 3.0), (100, 7, 6.2), (4, 2, 1.5), (130, 66, 65.9)],
-)
-def test_sparse_flip_probabilities_are_those_printed_in_appendix_b(
-    n_latents, n_active, expected_active
-):
-    probabilities = sparse_flip_probabilities.py_func(n_active, n_latents, expected_active)
-    printed = printed_probabilities(n_active, n_latents, expected_active)
-    np.testing.assert_allclose(probabilities, printed, rtol=1e-12)
-
-
-@repeatable
-@given(st.integers(1, 200), st.data())
-def test_sparse_flips_keep_both_averages_unless_a_probability_had_to_be_clipped(n_latents, data):
-    n_active = data.draw(st.integers(0, n_latents))
-    expected_active = data.draw(st.floats(0, n_latents))
-    p0, p1 = sparse_flip_probabilities.py_func(n_active, n_latents, expected_active)
-    assert 0 <= p0 <= 1
-    assert 0 <= p1 <= 1
-    if 0 < p0 < 1 and 0 < p1 < 1:
-        born, lost = p0 * (n_latents - n_active), p1 * n_active
-        np.testing.assert_allclose(born + lost, 1.0)
-        np.testing.assert_allclose(n_active + born - lost, expected_active, atol=1e-9)
-
-
-def test_sparse_flip_probability_of_the_empty_state_is_the_limit_of_the_formula():
-    few = 1e-9
-    p0, p1 = sparse_flip_probabilities.py_func(0, 20, 0.7)
-    np.testing.assert_allclose(p0, printed_probabilities(few, 20, 0.7)[0], rtol=1e-6)
-    assert p1 == 0.0
-
-
-def test_sparse_flips_only_add_bits_far_below_the_expected_activity_and_only_remove_far_above():
-    p0, p1 = sparse_flip_probabilities.py_func(2, 50, 8.0)
-    assert p0 > 0.0
-    assert p1 == 0.0
-    p0, p1 = sparse_flip_probabilities.py_func(8, 50, 2.0)
-    assert p0 == 0.0
-    assert p1 > 0.0
-
-
-@pytest.mark.parametrize(
-    ("n_latents", "n_active", "expected_active"),
-    [(70, 5, 5.4), (70, 0, 0.6), (70, 70, 69.5), (130, 20, 20.9), (64, 8, 2.0), (64, 2, 9.0)],
-)
-def test_sparse_flips_change_every_bit_independently_with_its_own_probability(
-    n_latents, n_active, expected_active
-):
-    n_rows = 10_000
-    parent = np.zeros(n_latents, bool)
-    parent[np.random.default_rng(1).permutation(n_latents)[:n_active]] = True
-    changed = mutate(flip_sparsely, parent, 2, n_rows, expected_active).reshape(-1, n_latents)
-    p0, p1 = sparse_flip_probabilities.py_func(n_active, n_latents, expected_active)
-    p = np.where(parent, p1, p0)
-    assert not changed[:, p == 0].any()
-    drawn = (p > 0) & (p < 1)
-    assert_rates(changed[:, drawn].sum(0), len(changed), p[drawn])
-    # Were the bits not independent, the variance of their number would not be the sum of theirs.
-    numbers = changed.sum(1)
-    variance = (p * (1 - p)).sum()
-    fourth = (p * (1 - p) * (1 - 6 * p * (1 - p))).sum() + 3 * variance**2
-    error = np.sqrt((fourth - variance**2) / len(numbers))
-    assert abs(numbers.var() - variance) < 4 * error
-
-
-def test_sparse_flips_lead_to_the_expected_activity_on_average():
-    parent = np.arange(70) < 5
-    activity = (mutate(flip_sparsely, parent, 2, 10_000, 5.6) ^ parent).sum(2)
-    error = activity.std() / np.sqrt(activity.size)
-    assert abs(activity.mean() - 5.6) < 4 * error
 
 
 # ------------------------------------------------------------------------------ one generation

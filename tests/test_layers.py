@@ -98,6 +98,8 @@ def test_every_folder_and_every_file_of_the_package_has_a_layer():
     known = {name.split("/")[0] for name in DEPTH}
     found = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in SOURCES}
     assert known == found
+    folders = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*/__init__.py")}
+    assert {folder.removesuffix("/__init__.py") for folder in folders} <= DEPTH.keys()
 
 
 @pytest.mark.parametrize(

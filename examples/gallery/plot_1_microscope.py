@@ -2,13 +2,13 @@
 A microscope that counts photons
 ================================
 
-Bright parts of a fluorescence picture are noisier than dark ones. ``noise="auto"``, the default,
-finds that out from the picture alone.
+The noise of a fluorescence image grows with the signal. ``noise="auto"``, the default, recognises
+this from the image alone.
 """
 
 # %%
-# A piece of a photograph stands for the cells. The detector makes 6 grey levels of each photon,
-# on a pedestal of 20.
+# Part of a photograph serves as the sample. The detector turns each photon into 6 grey levels, on
+# a pedestal of 20.
 import matplotlib.pyplot as plt
 import numpy as np
 from skimage.data import coins
@@ -21,7 +21,7 @@ photons = np.random.default_rng(0).poisson(clean / 6)
 noisy = 20 + 6.0 * photons
 
 # %%
-# Gain and pedestal need not be told.
+# There is no need to specify gain and pedestal.
 result = evoem.restore(noisy, preset="fast")
 print(result.noise.describe())
 print(f"PSNR {psnr(noisy - 20, clean):.1f} → {psnr(result.image - 20, clean):.1f} dB")

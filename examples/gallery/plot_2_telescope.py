@@ -2,9 +2,8 @@
 A telescope with an error plane
 ===============================
 
-Reduced astronomical data come with a variance for each pixel, and with pixels that are no
-measurement at all. Give both: ``noise_variance`` for the errors, infinite where nothing was
-measured.
+Reduced astronomical data come with a variance for each pixel and with invalid pixels. Pass both as
+``noise_variance``, infinite where nothing was measured.
 """
 
 # %%

@@ -2,12 +2,12 @@
 An old photograph
 =================
 
-Grain and scratches at once: mark the scratches in a mask, and let one call remove both.
+Mark the scratches in a mask; one call removes them together with the grain.
 """
 
 # %%
-# Scratches are painted white here, as on a scan. The mask says where they are; on the command
-# line it is any picture in which the damage is bright.
+# Scratches are white here, as on a scan, and the mask says where they are. On the command line, a
+# mask is an image in which the damage is bright.
 import matplotlib.pyplot as plt
 import numpy as np
 from skimage.data import camera
@@ -21,8 +21,8 @@ mask = scratches(clean.shape, 4, 3)
 damaged = np.where(mask, 255, add_noise(clean, 12, seed=0))
 
 # %%
-# ``restore`` estimates every pixel. ``inpaint`` would keep those that are not under the mask as
-# they are, grain included.
+# ``restore`` estimates every pixel. ``inpaint`` would leave unmasked pixels unchanged, grain
+# included.
 result = evoem.restore(damaged, mask=mask, preset="fast")
 print(f"PSNR {psnr(damaged, clean):.1f} → {psnr(result.image, clean):.1f} dB")
 

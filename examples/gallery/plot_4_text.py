@@ -1,9 +1,9 @@
 """
-A picture with text printed over it
-===================================
+An image with text printed over it
+==================================
 
-Where nothing but the letters has to go, ``inpaint`` leaves every other value as it is. Channels
-of colour pictures are filled in together.
+``inpaint`` fills in the letters and leaves every other value unchanged. Colour channels are filled
+in together.
 """
 
 # %%
@@ -20,8 +20,8 @@ mask = text_mask(clean.shape[:2])
 printed = np.where(mask[..., None], (255, 255, 0), clean).astype(np.uint8)
 
 # %%
-# Values of a mask are true where a pixel is missing. The type of the picture stays: 8-bit colours
-# here.
+# The mask is true where a pixel is missing. The result keeps the type of the image, here 8-bit
+# colours.
 filled = evoem.inpaint(printed, mask, channel_axis=-1, preset="fast")
 print(f"{mask.mean():.0%} missing; PSNR {psnr(printed, clean):.1f} → {psnr(filled, clean):.1f} dB")
 assert (filled[~mask] == clean[~mask]).all()

@@ -2,13 +2,12 @@
 A table with holes
 ==================
 
-Rows of numbers with missing entries, noisy throughout, and nothing else to learn from. The
-estimators take NaN as it is: no row is dropped, and nothing has to be filled in first.
+The estimators accept NaN: no row is dropped, and nothing has to be imputed first.
 """
 
 # %%
-# Spectra of 600 samples, of which each holds a few of ten substances. Detectors failed here and
-# there: two fifths of the entries are lost.
+# The data are noisy spectra of 600 samples, each with a few of ten substances. Detector failures
+# lost two fifths of the entries.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.impute import KNNImputer
@@ -25,7 +24,7 @@ lost = rng.random(clean.shape) < 0.4
 table = np.where(lost, np.nan, clean + rng.normal(0, 0.3, clean.shape))
 
 # %%
-# A substance is there or not, in some amount: that is spike-and-slab coding.
+# A substance is absent, or present in some amount. Spike-and-slab coding models exactly this.
 model = evoem.SpikeSlabCoding(n_latents=12, max_iter=100, tol=0, random_state=0).fit(table)
 filled, std = model.reconstruct(table, return_std=True)
 
@@ -38,10 +37,10 @@ def error(estimate):
 print(f"mean of the column: {error(np.nanmean(table, axis=0)):.2f}")
 print(f"nearest neighbours: {error(KNNImputer(n_neighbors=5).fit_transform(table)):.2f}")
 print(f"SpikeSlabCoding:    {error(filled):.2f}")
-print(f"noise learnt: {np.sqrt(model.noise_variance_):.2f}, put in: 0.30")
+print(f"noise learnt: {np.sqrt(model.noise_variance_):.2f}, true: 0.30")
 
 # %%
-# Three samples: what was measured, and what the model makes of it, with two standard deviations.
+# Three samples: measured values, and the reconstruction with two standard deviations.
 figure, axes = plt.subplots(1, 3, figsize=(9, 2.6), sharey=True, layout="constrained")
 for n, axis in enumerate(axes):
     axis.fill_between(channels, (filled - 2 * std)[n], (filled + 2 * std)[n], alpha=0.3)

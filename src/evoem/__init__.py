@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         SpikeSlabCoding,
         SubspaceCoding,
     )
+    from evoem.images.learning import Progress
     from evoem.images.noise_model import Noise
     from evoem.images.restore import Restoration, denoise, inpaint, restore
 
@@ -27,6 +28,7 @@ LATE = {
     "LogJointError": "evoem.errors",
     "Noise": "evoem.images.noise_model",
     "NoisyOr": "evoem.estimators",
+    "Progress": "evoem.images.learning",
     "SpikeSlabCoding": "evoem.estimators",
     "SubspaceCoding": "evoem.estimators",
     "TVAE": "evoem.estimators",
@@ -42,6 +44,7 @@ __all__ = [
     "LogJointError",
     "Noise",
     "NoisyOr",
+    "Progress",
     "Restoration",
     "SpikeSlabCoding",
     "SubspaceCoding",

@@ -1,4 +1,4 @@
-"""Which of the parameters that a model offers in an M-step are taken."""
+"""Choose among the candidates for new parameters that a model offers in an M-step."""
 
 from collections.abc import Generator
 from typing import Any
@@ -27,14 +27,14 @@ def choose(
 ) -> tuple[Any, bool, int]:
     """The first candidate whose bound is not below the given one, else what the generator returns.
 
-    Without a bound it is the first. Log-joints of the state become those of the last candidate
-    compared. All processes take the same one.
+    Without a bound it is the first candidate. The log-joints of the state are overwritten by those
+    of the last candidate compared. All processes choose the same one.
 
     Returns
     -------
     params
     risen : bool
-        Whether the log-joints are those of the parameters taken.
+        Whether the log-joints are those of the chosen parameters.
     evaluated : int
         Log-joints computed.
     """
@@ -59,7 +59,7 @@ def choose(
 def _evaluate(
     model: Model, data: Data, state: EMState, params: Any, n_jobs: int, layout: Layout
 ) -> float:
-    """Log-joints of the states as they are, in place, and the bound of all rows."""
+    """The bound of all rows; the log-joints of the kept states are computed in place."""
 
     def bound(derived: Any, rows: Any, chunk: slice, log_joints: NDArray[np.float64]) -> float:
         state.log_joints[chunk] = log_joints

@@ -1,4 +1,4 @@
-"""Rows of data, and what is done with some of them at a time."""
+"""Rows of data, checked once, and functions applied to them chunk by chunk."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from evoem.validation import Mask, Positions
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Data:
     """Rows of data, checked once.
 
@@ -27,15 +27,17 @@ class Data:
     observed : bool array of shape (n_samples, n_features), optional
         False where a value is missing; a mask of ones becomes None.
     positions : array of shape (n_samples, 2), optional
-        Where rows lie, for models whose prior depends on it.
+        Positions of the rows, for models whose prior depends on them.
     rows : uint64 array of shape (n_samples,), optional
-        Global numbers of the rows, which key their randomness, if these are a part of larger data.
+        Global numbers of the rows, which select their random numbers, if these rows are a part of
+        larger data.
 
     Examples
     --------
     >>> import numpy as np
-    >>> len(Data(np.zeros((5, 3))))
-    5
+    >>> from evoem import em
+    >>> em.Data(np.zeros((5, 3)))
+    Data(5 rows of 3 features, float64)
     """
 
     X: NDArray[np.floating]
@@ -55,9 +57,14 @@ class Data:
     def __len__(self) -> int:
         return len(self.X)
 
+    def __repr__(self) -> str:
+        n_rows, n_features = self.X.shape
+        missing = "" if self.observed is None else f", {1 - self.observed.mean():.1%} missing"
+        return f"Data({n_rows} rows of {n_features} features, {self.X.dtype}{missing})"
+
     @property
     def numbers(self) -> NDArray[np.uint64]:
-        """Global numbers of the rows; by default their places here."""
+        """Global numbers of the rows; by default they are counted from zero."""
         return np.arange(len(self), dtype=np.uint64) if self.rows is None else self.rows
 
     def take(self, which: slice | NDArray[np.integer] | NDArray[np.bool_]) -> Self:
@@ -86,7 +93,7 @@ class Data:
         return other
 
     def prepare(self, model: Model, derived: Any) -> Any:
-        """What the model needs of the rows."""
+        """The rows as the model needs them, see `Model.prepare_rows`."""
         where = () if self.positions is None else (self.positions,)
         return model.prepare_rows(derived, self.X, self.observed, *where)
 

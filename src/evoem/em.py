@@ -2,8 +2,8 @@
 
 A run is a chain of `step`s over an `EMState`, which holds everything the next step needs: save it,
 and a run can be continued as if it had never stopped. Rows are independent given the parameters, so
-an E-step is threads, and maybe processes, over fixed blocks of rows, whose statistics are added
-exactly: how many there are changes nothing in the result.
+threads, and processes if there are several, share the E-step in fixed blocks of rows. The
+statistics of blocks are added exactly: the result does not depend on the number of threads.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ from evoem.first_states import first_states
 from evoem.iteration import Iteration
 from evoem.kept_run import KeptRun
 from evoem.models.base import Model
-from evoem.runtime.communicator import ALONE, Communicator, any_of
+from evoem.runtime.communicator import ALONE, Communicator, any_of, check_alike
 from evoem.runtime.interrupts import EXIT_TERMINATED
 from evoem.runtime.threads import crew
 from evoem.shares import SharedRows, shares_of
@@ -57,19 +57,19 @@ def init(
     params : NamedTuple, optional
         The model's parameters to start from; by default `model.initialize` makes them.
     seed : int
-        Everything random follows from it.
+        Seed of all random numbers.
     n_jobs : int
         Threads.
     derived : optional
-        What `model.prepare` makes of `params`, if that is at hand.
+        The result of `model.prepare(params)`, if it has been computed already.
     comm : Communicator
-        Other processes, see `evoem.distributed`. Each has consecutive rows, those of the first
-        process first; some may have none.
+        Other processes, see `evoem.distributed`. Each has consecutive rows, in the order of the
+        processes; some may have none.
 
     Returns
     -------
     EMState
-        Of this process's rows.
+        The state of the rows of this process.
 
     Examples
     --------
@@ -82,7 +82,6 @@ def init(
     """
     seed = validation.integer("seed", seed, 0, streams.LARGEST_WORD)
     n_jobs = validation.integer("n_jobs", n_jobs, 1)
-    validation.communicator(comm)
     data = shares_of(data, comm).number(data)
     if params is None:
         n_latents = validation.integer("n_latents", n_latents, 1)
@@ -123,9 +122,9 @@ def e_step(
     state : EMState
         With better states, and their log-joints under its parameters.
     statistics
-        What `m_step` needs of them: they add over rows, and are those of all processes.
+        Expectations that `m_step` needs, summed over the rows of all processes.
     info : EStepInfo
-        Of all processes.
+        The bound, and how many states were evaluated and replaced, in all processes.
 
     Examples
     --------
@@ -159,13 +158,13 @@ def m_step(
     Parameters
     ----------
     model : Model
-        Its `update` may yield candidates. The first that does not lower the bound is taken, else
-        what it returns.
+        Its `update` may yield candidates. The first that does not lower the bound is taken; if
+        there is none, what `update` returns.
     data, state : Data, EMState
     statistics
-        Of all rows.
+        Those that `e_step` returned.
     info : EStepInfo, optional
-        With the bound of all rows; without it the first candidate is taken.
+        What `e_step` returned, for its bound. Without it the first candidate is taken.
     n_jobs : int
     comm : Communicator
         See `init`. Every process makes the same step.
@@ -173,6 +172,7 @@ def m_step(
     Returns
     -------
     state : EMState
+        With new parameters.
     evaluated : int
         Log-joints computed to compare candidates.
 
@@ -187,6 +187,7 @@ def m_step(
     >>> state.params.components.shape, evaluated
     ((3, 4), 0)
     """
+    n_jobs = _checked_state(data, state, n_jobs)
     shared = SharedRows(model, data, state.params, 1, comm)
     iteration = Iteration(model, shared.data, n_jobs, shared.layout)
     state, evaluated = iteration.m_step(shared.forth(state), statistics, info)
@@ -211,8 +212,8 @@ def step(
     state : EMState
         Its arrays are overwritten.
     n_parts : int
-        Mini-batches: an M-step after each, on the latest statistics of all (incremental EM); 1 is
-        the paper's full batch.
+        Number of mini-batches. An M-step follows each, on the latest statistics of all of them
+        (incremental EM); 1 is the paper's full batch.
     n_jobs : int
         Threads.
     comm : Communicator
@@ -222,7 +223,7 @@ def step(
     -------
     state : EMState
     info : StepInfo
-        Of all processes, but for the seconds.
+        About the rows of all processes; the seconds are those of this process.
 
     Examples
     --------
@@ -258,7 +259,7 @@ def run(
     resume: bool = False,
     comm: Communicator = ALONE,
 ) -> tuple[EMState, list[StepInfo]]:
-    """Iterate until converged, until the callback returns True, or `max_iter` times.
+    """Iterate until the run has converged, the callback returns True, or `max_iter` is reached.
 
     Parameters
     ----------
@@ -267,31 +268,32 @@ def run(
         Its arrays are overwritten.
     max_iter : int
     convergence : callable, optional
-        Such as `Convergence(tol)`: called with the bounds of all iterations.
+        Called with the bounds of all iterations so far, such as `Convergence(tol)`; returning True
+        ends the run.
     callback : callable, optional
         Called with a `StepInfo` after each iteration, and with the `EMState` if it takes two
         arguments.
     n_parts, n_jobs : int
         See `step`.
     checkpoint : str or Path, optional
-        File that the run is kept in, so that it can go on where it was stopped. Ctrl-C and SIGTERM,
-        as a queue sends it before a time limit, then wait for the end of the iteration and are kept
-        there, before KeyboardInterrupt is raised or the program ends with exit code 143.
+        File that the run is saved to, so that it can be resumed. Ctrl-C and SIGTERM, which queues
+        send before a time limit, then wait for the end of the iteration. It is saved before
+        KeyboardInterrupt is raised or the program ends with exit code 143.
     every : float
-        Seconds between checkpoints, at least; there is one at the end in any case.
+        Seconds between checkpoints, at least; one is always written at the end.
     resume : bool
-        Go on from the checkpoint if it exists: the run ends with the bits of one that was never
-        stopped. Data, model, evolution, seed and `n_parts` must be the same. `state` is then only
-        an example of what the model's parameters are.
+        Resume from the checkpoint if it exists: the result is that of an uninterrupted run, to the
+        bit. Data, model, evolution, seed and `n_parts` must be the same. Of `state` only the types
+        and shapes of the parameters matter then.
     comm : Communicator
-        See `init`. Callbacks are called in every process, any of which may end the run. A run may
-        be resumed by another number of processes.
+        See `init`. The callback is called in every process, and any of them may end the run. A run
+        may be resumed with another number of processes.
 
     Returns
     -------
     state : EMState
     infos : list of StepInfo
-        Of all iterations, those before the run was resumed included.
+        One per iteration, including those before the run was resumed.
 
     Examples
     --------
@@ -306,6 +308,8 @@ def run(
     max_iter = validation.integer("max_iter", max_iter, 0)
     n_parts = validation.integer("n_parts", n_parts, 1)
     evolution, n_jobs = _checked_step(data, state, evolution, n_jobs)
+    kept_in = None if checkpoint is None else str(checkpoint)
+    check_alike(comm, max_iter=max_iter, n_parts=n_parts, evolution=evolution, checkpoint=kept_in)
     shared = SharedRows(model, data, state.params, n_parts, comm)
     data, state = shared.data, shared.forth(state)
     iteration = Iteration(model, data, n_jobs, shared.layout)
@@ -331,6 +335,10 @@ def _checked_step(
     data: Data, state: EMState, evolution: Evolution, n_jobs: int
 ) -> tuple[Evolution, int]:
     evolution = breeding.checked(evolution, len(state.params.activation_probs))
+    return evolution, _checked_state(data, state, n_jobs)
+
+
+def _checked_state(data: Data, state: EMState, n_jobs: int) -> int:
     validation.same_rows(data.X, state.states)
     validation.same_features(data.X, state.params)
-    return evolution, validation.integer("n_jobs", n_jobs, 1)
+    return validation.integer("n_jobs", n_jobs, 1)

@@ -1,4 +1,4 @@
-"""What a run of EM carries from step to step, and what it tells of a step."""
+"""The state of a run of EM between two steps, and what is reported about a step."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class EMState(NamedTuple):
-    """All that the next step needs. `step` overwrites its arrays: copy what must be kept.
+    """Everything that the next step needs. `step` overwrites its arrays: copy what you keep.
 
     Attributes
     ----------
@@ -18,12 +18,13 @@ class EMState(NamedTuple):
     log_joints : float64 array of shape (n_samples, n_states)
         log p(s, x) of each.
     statistics : tuple
-        Those of each part of the data, for mini-batches; empty before.
+        With mini-batches, the latest statistics of each; otherwise empty.
     current : bool
-        Whether the log-joints belong to `params`, not to those before the last M-step.
+        Whether the log-joints belong to `params`, and not to those before the last M-step.
     iteration : int
-        How many there were.
+        Number of iterations so far.
     seed : int
+        Seed of all random numbers.
 
     Examples
     --------
@@ -31,6 +32,8 @@ class EMState(NamedTuple):
     >>> from evoem import em, models
     >>> data = em.Data(np.arange(80.0).reshape(20, 4) % 7)
     >>> state = em.init(models.BinarySparseCodingModel(), data, n_latents=3, n_states=4)
+    >>> state
+    EMState(BinarySparseCodingParams, iteration 0, 20 rows with 4 states each)
     >>> state.params.components.shape, state.log_joints.shape, state.current
     ((3, 4), (20, 4), False)
     """
@@ -43,9 +46,16 @@ class EMState(NamedTuple):
     iteration: int
     seed: int
 
+    def __repr__(self) -> str:
+        n_rows, n_states = self.log_joints.shape
+        return (
+            f"EMState({type(self.params).__name__}, iteration {self.iteration}, "
+            f"{n_rows} rows with {n_states} states each)"
+        )
+
 
 class EStepInfo(NamedTuple):
-    """What an E-step found.
+    """What an E-step reports.
 
     Attributes
     ----------
@@ -68,7 +78,7 @@ class EStepInfo(NamedTuple):
     replaced: int = 0
 
     def plus(self, other: "EStepInfo") -> "EStepInfo":
-        """Of the rows of both."""
+        """The sum of both."""
         return EStepInfo(
             self.bound + other.bound,
             self.evaluated + other.evaluated,
@@ -77,7 +87,7 @@ class EStepInfo(NamedTuple):
 
 
 class BlockSums(NamedTuple):
-    """What an E-step adds up over rows."""
+    """Sums over the rows of a block, or of several."""
 
     statistics: Any
     bound: NDArray[np.float64]
@@ -85,15 +95,15 @@ class BlockSums(NamedTuple):
 
 
 class PartResult(NamedTuple):
-    """What an E-step makes of a part of the data."""
+    """Result of the E-step of one part (mini-batch) of the data."""
 
     statistics: Any  # for the next M-step
-    later: Any  # for those after it
+    later: Any  # for the M-steps after it
     info: EStepInfo
 
 
 class StepInfo(NamedTuple):
-    """What happened in one iteration.
+    """What an iteration reports.
 
     Attributes
     ----------

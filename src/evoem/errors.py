@@ -1,4 +1,4 @@
-"""What can be wrong with a model, told in the user's terms."""
+"""Errors in a user's model or installation, in the user's terms."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,17 +6,15 @@ from typing import Any
 
 
 class LogJointError(ValueError):
-    """A log-joint is not a number that EM can use; names the row and the state.
-
-    `row` counts from the first row of the block that was worked on, until whoever knows where that
-    block lies in the data corrects it.
+    """A log-joint is not a number that EM can use; the error names the row and the state.
 
     Parameters
     ----------
     reason : str
         What was expected of the log-joint, and what it was.
     row : int
-        The row it was computed for.
+        The row it was computed for: in the data, once `numbered_rows` has replaced its number in
+        the chunk that was processed.
     active : list of int
         The active latents of the state it was computed for.
 
@@ -46,7 +44,7 @@ class LogJointError(ValueError):
 
 @contextmanager
 def numbered_rows(numbers: Sequence[int] | Any) -> Iterator[None]:
-    """An error about one of the rows that are worked on names its number among all."""
+    """Let an error about one of these rows name its number in the whole data."""
     try:
         yield
     except LogJointError as error:
@@ -55,7 +53,7 @@ def numbered_rows(numbers: Sequence[int] | Any) -> Iterator[None]:
 
 
 class MissingExtra(ImportError):
-    """An optional package is not installed; names the extra that brings it."""
+    """An optional package is not installed; the error names the extra that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(

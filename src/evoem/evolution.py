@@ -2,9 +2,9 @@
 
 subsec:evolutionary_optimization and app:eem_sparseflips of the paper.
 
-Every operator works on a block of rows at once and stands in `OPERATORS`, where others can be
-added. An operator is a plain function, so it may call compiled code, NumPy, or the model: through
-`Breeding.flip_gains` it may ask for the change of the log-joint by every single flip of a state.
+Every operator processes a block of rows at once and is listed in `OPERATORS`, where others can be
+added. An operator is a plain function, so it may call compiled code, NumPy, or the model:
+`Breeding.flip_gains` returns the change of the log-joint by every single flip of a state.
 """
 
 from collections.abc import Callable
@@ -51,16 +51,16 @@ class Evolution(NamedTuple):
     n_parents : int, default=6
         N_p, the parents that each row selects among its states.
     n_children : int, default=5
-        N_m, the mutations of each parent; of no account with crossover.
+        N_m, the mutations of each parent; ignored with crossover.
     n_generations : int, default=2
-        N_g, how often children become parents.
+        N_g, generations per E-step.
     parents : str, default="fit"
-        How parents are selected: by fitness, "random", or the "best".
+        How parents are selected: by fitness ("fit"), uniformly ("random"), or the "best".
     mutation : str, default="uniform"
-        Which bits are flipped: any one, "sparse" ones, or those that the model finds promising,
-        "guided".
+        Which bits are flipped: one chosen uniformly ("uniform"), some so that children are as
+        sparse as the prior ("sparse"), or one that the model finds promising ("guided").
     crossover : bool, default=False
-        Whether all pairs of parents exchange bits before that.
+        Whether all pairs of parents are crossed before mutation.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Evolution(NamedTuple):
 
 
 class Breeding(NamedTuple):
-    """What operators may use besides the population."""
+    """What operators can use besides the population."""
 
     n_latents: int
     streams: NDArray[np.uint64]  # one random stream per row, advanced by every draw
@@ -124,9 +124,9 @@ def _fitness_sums(log_joints, r, start, stop, constant, sums):
 
 @inlined
 def _draw_from(sums, n, total, taken, log_joints, start, streams, r):
-    """One index, by fitness, among those not taken.
+    """Draw an index that is not taken yet, by fitness.
 
-    Uniformly if none of them has any fitness, and then among possible states as long as there are.
+    If none of them has any fitness it is drawn uniformly, from possible states while there are any.
     """
     if total > 0.0:
         for _ in range(REJECTIONS):
@@ -309,7 +309,7 @@ def _flip_uniformly(parents, n_parents, n_children, n_latents, streams, out, cou
 
 
 def flip_uniformly(parents: Genomes, n_children: int, breeding: Breeding) -> Genomes:
-    """One uniformly chosen bit is flipped; the children of one parent differ ("randflips")."""
+    """Flip one uniformly chosen bit; the children of one parent differ ("randflips")."""
     out = _room_for_children(parents, n_children)
     _flip_uniformly(*parents, n_children, breeding.n_latents, breeding.streams, *out)
     return out
@@ -353,7 +353,7 @@ def _flip_sparsely(
 
 
 def flip_sparsely(parents: Genomes, n_children: int, breeding: Breeding) -> Genomes:
-    """Each bit is flipped with a probability that leads back to the prior's mean activity."""
+    """Flip each bit with a probability that leads back to the mean activity of the prior."""
     out = _room_for_children(parents, n_children)
     _flip_sparsely(
         *parents,
@@ -395,10 +395,10 @@ def _flip_guided(parents, n_parents, n_children, n_latents, ranks, streams, out,
 
 
 def flip_guided(parents: Genomes, n_children: int, breeding: Breeding) -> Genomes:
-    """Half of the flips activate a latent that the model finds promising.
+    """Flip one bit; half of the flips activate a latent that the model finds promising.
 
-    One of the best, so that generations differ. A quarter drops an active latent and a quarter is
-    uniform, since what the model prefers is not all there is.
+    It is drawn from the best few, so that generations differ. A quarter of the flips drops an
+    active latent, and a quarter is uniform, to explore what the model does not suggest.
     """
     out = _room_for_children(parents, n_children)
     states = np.ascontiguousarray(parents.states[:, : parents.counts.max()])
@@ -509,7 +509,7 @@ def _admit(kept, children, counts, first, bred, tables, sizes):
 def _all_children(
     children, counts, kept, kept_log_joints, bred, bred_log_joints, tables, log_joints
 ):
-    """Move the children of each row together, each once, with their log-joints; all are known."""
+    """Gather the distinct children of each row with their log-joints, all of which are known."""
     n_kept = kept.shape[1]
     listed = np.empty(n_kept + bred.shape[1], np.bool_)
     for r in range(children.shape[0]):
@@ -530,9 +530,9 @@ def _all_children(
 
 
 class Pool:
-    """The states a block of rows has seen in one E-step, each once: kept ones, then children.
+    """All distinct states of a block of rows in one E-step: the kept ones, then their children.
 
-    Kept states stay where they are: what rows need while they are worked on is to be little.
+    Kept states are not copied, to keep the memory of a chunk of rows small.
     """
 
     def __init__(self, kept: States, n_bred: int) -> None:

@@ -17,7 +17,7 @@ INIT_STREAM = 2**63  # the "iteration" that draws the first states; no run count
 def first_states(
     model: Model, data: Data, params: Any, n_states: int, seed: int, n_jobs: int, derived: Any
 ) -> NDArray[np.uint64]:
-    """States of all rows, (n_samples, n_states, n_words): the model's choice, else random ones."""
+    """First states of all rows, (n_samples, n_states, n_words): the model's, or random ones."""
     H = len(params.activation_probs)
     first = np.empty((len(data), n_states, states.n_words(H)), np.uint64)
     numbers, choose = data.numbers, model.first_states

@@ -13,10 +13,10 @@ Update = Callable[[EMState, Any, EStepInfo | None], tuple[EMState, int]]
 def incremental_step(
     model: Model, state: EMState, n_parts: int, improve: Improve, update: Update
 ) -> tuple[EMState, EStepInfo]:
-    """Part after part of the rows, an M-step after each on the latest statistics of *all* parts.
+    """An E-step for each part of the rows, and after it an M-step on the statistics of *all* parts.
 
-    `improve` is the E-step of a part, by its number, `update` the M-step. The first iteration is
-    full-batch in any case: else the first parts would take the whole dictionary.
+    `improve` is the E-step of the part with a given number, `update` the M-step. The first
+    iteration is always full-batch: otherwise the first parts would take up the whole dictionary.
     """
     first = len(state.statistics) != n_parts
     latest: list[Any] = [None] * n_parts if first else list(state.statistics)

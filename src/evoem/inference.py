@@ -1,4 +1,4 @@
-"""What is inferred with the parameters held fixed: `infer`, `bounds`, `estimate`."""
+"""Inference with fixed parameters: `infer`, `bounds`, `estimate`."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Inference(NamedTuple):
-    """Posteriors of rows, which `infer` gives.
+    """Truncated posteriors of rows, as `infer` returns them.
 
     Attributes
     ----------
@@ -42,6 +42,8 @@ class Inference(NamedTuple):
     >>> model, data = BinarySparseCodingModel(), em.Data(np.arange(80.0).reshape(20, 4) % 7)
     >>> params = em.init(model, data, n_latents=2, n_states=4).params
     >>> found = inference.infer(model, data, params, em.Evolution(2, 1), n_states=4)
+    >>> found
+    Inference(20 rows with 4 states each)
     >>> bool(np.allclose(found.bounds, np.logaddexp.reduce(found.log_joints, axis=1)))
     True
     """
@@ -49,6 +51,10 @@ class Inference(NamedTuple):
     states: NDArray[np.uint64]
     log_joints: NDArray[np.float64]
     bounds: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        n_rows, n_states = self.log_joints.shape
+        return f"Inference({n_rows} rows with {n_states} states each)"
 
 
 def infer(
@@ -65,9 +71,9 @@ def infer(
     n_jobs: int = 1,
     derived: Any = None,
 ) -> Inference:
-    """Posteriors of rows: E-steps alone, for each row until its own bound has stopped rising.
+    """Truncated posteriors of rows: E-steps alone, for each row until its bound stops rising.
 
-    What is found for a row does not depend on the others.
+    The result for a row does not depend on the other rows.
 
     Parameters
     ----------
@@ -80,9 +86,9 @@ def infer(
     n_states : int
         States kept per row; with all 2**n_latents of them inference is exact.
     seed : int
-        Everything random follows from it.
+        Seed of all random numbers.
     first : uint64 array of shape (n_samples, n_states, n_words), optional
-        States to go on from; by default those of `em.init`.
+        States to start from; by default those of `em.init`.
     tol : float
         A row is done when its bound rises by less than this per E-step (`em.Convergence`).
     max_iter : int
@@ -90,11 +96,12 @@ def infer(
     n_jobs : int
         Threads.
     derived : optional
-        What `model.prepare` makes of `params`, if that is at hand.
+        The result of `model.prepare(params)`, if it has been computed already.
 
     Returns
     -------
     Inference
+        States, log-joints and bounds of all rows.
 
     Examples
     --------
@@ -143,7 +150,7 @@ def infer(
                 all_states[open_rows], all_log_joints[open_rows] = kept, log_joints
                 found[open_rows] = posterior.weigh(log_joints)[1]
                 recent = np.column_stack([recent[:, 1:], found[open_rows]])
-                # While only impossible states are known anything may be found, but not for ever.
+                # A row whose known states are all impossible may still find others, in some time.
                 now, before = recent[:, -1], recent[:, 0]
                 possible = now > -np.inf
                 risen = np.where(possible, now >= before + tol * window, iteration < PATIENCE)
@@ -168,11 +175,14 @@ def bounds(
     params : NamedTuple
         The model's parameters.
     kept : uint64 array of shape (n_samples, n_states, n_words)
+        States kept for each row, as from `infer`.
     n_jobs : int
+        Threads.
 
     Returns
     -------
     ndarray of shape (n_samples,)
+        In nats.
 
     Examples
     --------
@@ -206,7 +216,7 @@ def estimate(
     n_jobs: int = 1,
     derived: Any = None,
 ) -> list[T]:
-    """Posterior expectations of all rows (eq:tvem_truncated_expectations), some rows at a time.
+    """Posterior expectations of all rows (eq:tvem_truncated_expectations), chunk by chunk.
 
     Parameters
     ----------
@@ -217,14 +227,16 @@ def estimate(
     params : NamedTuple
         The model's parameters.
     kept : uint64 array of shape (n_samples, n_states, n_words)
+        States kept for each row, as from `infer`.
     n_jobs : int
+        Threads.
     derived : optional
-        What `model.prepare` makes of `params`, if that is at hand.
+        The result of `model.prepare(params)`, if it has been computed already.
 
     Returns
     -------
     list
-        What the function gave for each chunk of rows, in their order.
+        What the function returned for each chunk of rows, in their order.
 
     Examples
     --------

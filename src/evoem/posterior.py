@@ -15,25 +15,25 @@ from evoem.ranking import kth_largest
 from evoem.runtime.compile import ZERO, kernel
 from evoem.states import Genomes, States, copy, unpack, whole_population
 
-# Rows are worked on a few at a time, so that what they need stays in the processor's cache.
+# Few rows are processed at a time, so that their arrays stay in the processor's cache.
 STATES_AT_ONCE = 120_000
 ROWS_AT_ONCE = 256
 
 
 class Improvement(NamedTuple):
-    """What an E-step did to a block of rows."""
+    """What an E-step of a block of rows changed."""
 
     evaluated: int  # log-joints computed
     replaced: int  # kept states that gave way to better ones
 
 
 def rows_at_once(n_states: int) -> int:
-    """Rows to work on together when each holds `n_states` states; a multiple of 8."""
+    """Rows that are processed together when each has `n_states` states; a multiple of 8."""
     return max(8, min(ROWS_AT_ONCE, STATES_AT_ONCE // n_states) // 8 * 8)
 
 
 def chunks(block: slice, n_states: int) -> list[slice]:
-    """Rows of a block that are worked on together when each holds `n_states` states."""
+    """The rows of a block in chunks that are processed together, for `n_states` states each."""
     size = rows_at_once(n_states)
     return [slice(s, min(s + size, block.stop)) for s in range(block.start, block.stop, size)]
 
@@ -87,9 +87,9 @@ def _keep_best(kept_log_joints, bred, bred_log_joints, sizes, states, log_joints
 
 
 def keep_best(pool: Pool, log_joints: NDArray[np.float64]) -> int:
-    """Write the best of each row's pool over the kept states, and theirs over `log_joints`.
+    """Overwrite the kept states by the best of each row's pool, and `log_joints` by theirs.
 
-    How many are new.
+    Returns how many are new.
     """
     states, kept_log_joints, _, _ = pool.kept
     replaced = int(
@@ -130,7 +130,7 @@ def _weigh(log_joints, weights, bounds):
 def weigh(log_joints: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Truncated posterior weights of each row's states, and the row's bound log Σ_s p(s, y).
 
-    Of a row whose states are all impossible the weights are zero and the bound is -inf.
+    For a row whose states are all impossible the weights are zero and the bound is -inf.
     """
     weights, bounds = np.empty_like(log_joints), np.empty(len(log_joints))
     _weigh(log_joints, weights, bounds)
@@ -155,7 +155,7 @@ def improve(
     log_joints: NDArray[np.float64],
     current: bool = False,
 ) -> Improvement:
-    """Breed, evaluate what is new, keep the best, in place (Algorithm 1, the loop over g).
+    """Breed, evaluate new states, keep the best, in place (Algorithm 1, the loop over g).
 
     `current` says that `log_joints` already belong to these parameters.
     """

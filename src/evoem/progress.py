@@ -1,4 +1,4 @@
-"""Restore a picture or a stack, and tell how far it is."""
+"""Restore a picture or a stack, and report progress."""
 
 import math
 import time

@@ -42,13 +42,13 @@ def kth_largest(values, n, k):
 
 
 def highest(values: NDArray[np.floating[Any]], n_best: int) -> NDArray[np.int64]:
-    """Places of the highest values of each row, in any order."""
+    """Indices of the highest values of each row, in any order."""
     return np.argpartition(-values, n_best - 1, axis=1)[:, :n_best]
 
 
 @inlined
 def best_scores(scores, tops, out, r, p):
-    """Write the places of the highest scores to `out[r, p]`, best first; those of -inf never.
+    """Write the indices of the highest scores to `out[r, p]`, best first, but none of -inf.
 
     A tournament: the best of each group, then the best of those. `tops` is scratch for GROUPS
     values; `scores` are overwritten.

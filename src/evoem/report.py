@@ -1,4 +1,4 @@
-"""What a finished run says of itself: a summary, notes, scores and a record for JSON."""
+"""The report of a finished run: a summary, notes, scores and a record for JSON."""
 
 import json
 import math

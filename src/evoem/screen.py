@@ -1,4 +1,4 @@
-"""What is shown of a running command: stages by name, each with a bar, a clock, and time left.
+"""The display of a running command: stages by name, each with a bar, a clock, and time left.
 
 On a terminal a thread draws four times a second, so that the clock goes on whatever else is done:
 compiled code lets go of the interpreter's lock, and what compiles does so in other processes.

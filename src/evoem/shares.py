@@ -1,4 +1,4 @@
-"""Which rows each process has, and the blocks of rows that sums are made of.
+"""The rows of each process, and the blocks of rows that statistics are summed in.
 
 Blocks lie where they lie whatever the number of processes: their edges follow from the number of
 all rows, the number of mini-batches and the size of statistics. Sums over a block are made by one
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evoem import validation
 from evoem.data import Data
 from evoem.em_state import EMState
 from evoem.models.base import Model, size_in_bytes
@@ -84,6 +85,7 @@ class Shares(NamedTuple):
 
 def shares_of(data: Data, comm: Communicator) -> Shares:
     """What each process has of the rows, which must be alike."""
+    validation.communicator(comm)
     kinds = comm.collect((len(data), data.X.shape[1], str(data.X.dtype)))
     if len({kind[1:] for kind in kinds}) > 1:
         raise ValueError(

@@ -63,7 +63,7 @@ def n_words(n_latents: int) -> int:
 
 @inlined
 def active_latents(states, r, m, out):
-    """List the active latents of `states[r, m]`, ascending, into `out`; their number.
+    """Write the active latents of `states[r, m]` to `out`, ascending; returns their number.
 
     `out` needs room for one more than there can be: the first bit of each word is written before it
     is known whether there is one, since a branch on that could not be predicted.

@@ -1,4 +1,4 @@
-"""When a run of EM ends before its last iteration: convergence and callbacks."""
+"""Ways to end a run of EM before its last iteration: convergence and callbacks."""
 
 import inspect
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Callback = Callable[[StepInfo], Any] | Callable[[StepInfo, EMState], Any]
 
 
 class Criterion(Protocol):
-    """Decides when a run has converged: any function of the bounds of all iterations so far.
+    """Whether a run has converged: any function of the bounds of all iterations so far.
 
     Examples
     --------
@@ -24,9 +24,9 @@ class Criterion(Protocol):
 
 
 class Convergence(NamedTuple):
-    """Converged when the bound rose, on average over `window` iterations, by less than `tol` each.
+    """Converged when the bound rose by less than `tol` per iteration, on average over `window`.
 
-    An average, because what one evolutionary E-step finds is chance.
+    The average is needed because a single evolutionary E-step may find little by chance.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def has_converged(convergence: Criterion | None, infos: list[StepInfo]) -> bool:
 
 
 def asks_to_stop(callback: Callback | None, info: StepInfo, state: EMState) -> bool:
-    """Whether a callback ends the run. It is told the state as well if it takes two arguments."""
+    """Whether a callback ends the run. It is given the state as well if it takes two arguments."""
     return callback is not None and says_stop(_answer(callback, info, state))
 
 
@@ -74,5 +74,5 @@ def _answer(callback: Callable[..., Any], info: StepInfo, state: EMState) -> Any
 
 
 def says_stop(answer: Any) -> bool:
-    """Whether a callback returned True; anything else that is true in a condition is no order."""
+    """Whether a callback returned True itself; other truthy values do not end a run."""
     return isinstance(answer, bool | np.bool_) and bool(answer)

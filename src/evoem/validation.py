@@ -1,4 +1,4 @@
-"""Checks of arguments: an error is one sentence with name, rule and value received."""
+"""Checks of arguments: an error is one sentence with the name, the rule and the value received."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from numbers import Complex, Integral, Real
@@ -68,6 +68,13 @@ def restarts(value: Any, select: str | None) -> None:
     integer("restarts", value, 1)
     if value > 1 and select is None:
         raise ValueError(f"restarts must be 1 unless select is given; got {value!r}.")
+
+
+def resumable(checkpoint: Any, resume: Any) -> None:
+    """Refuse to go on from nowhere."""
+    boolean("resume", resume)
+    if resume and checkpoint is None:
+        raise ValueError("checkpoint must be given with resume; got none.")
 
 
 def jobs(value: Any) -> None:

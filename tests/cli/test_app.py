@@ -123,3 +123,24 @@ main()
     result = run_program("-c", program, "denoise", picture, "-o", tmp_path / "out.png")
     assert result.returncode == code
     assert result.stderr == "evoem: interrupted before everything was written.\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+@pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_program_can_be_interrupted_while_its_command_line_is_read(
+    tmp_path, picture, kind, code
+):
+    program = f"""
+import os
+import typer.main
+usual = typer.main.get_command
+def interrupted(app):
+    os.kill(os.getpid(), {int(kind)})
+    return usual(app)
+typer.main.get_command = interrupted
+from evoem.__main__ import main
+main()
+"""
+    result = run_program("-c", program, "denoise", picture, "-o", tmp_path / "out.png")
+    assert result.returncode == code
+    assert result.stderr == "evoem: interrupted before everything was written.\n"

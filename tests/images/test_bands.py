@@ -5,7 +5,7 @@ import pytest
 from process_threads import together
 
 from evoem.images import bands, nonlocal_bayes, patches
-from evoem.images.merging import Estimate, at_home, merge_patches
+from evoem.images.merging import Estimate, merge_patches, own_estimates
 from evoem.images.nonlocal_bayes import Images
 
 SIZES = [1, 2, 3, 5]
@@ -115,7 +115,7 @@ def merged_by(comm, shuffled, margin):
             [Estimate(some, observed[some], mean[some], variance[some] ** 2)]
             for some in np.array_split(numbers, 1 + comm.rank)
         )
-        estimates = at_home((one for part in own for one in part), rows)
+        estimates = own_estimates((one for part in own for one in part), rows)
     else:
         estimates = (
             Estimate(some, observed[some], mean[some], variance[some] ** 2)

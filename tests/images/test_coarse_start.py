@@ -104,7 +104,7 @@ def test_unlike_rows_are_rows_and_spread_out():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((300, 4)).astype(np.float32)
     rows[:5] += 100 * np.eye(5, 4, dtype=np.float32)  # four that are far from all others
-    found, rest = coarse_start.unlike(rows, 20, seed=0)
+    found, rest = coarse_start.kmeans_seeds(rows, 20, seed=0)
     places = [np.flatnonzero((rows == row).all(1)).item() for row in found]
     assert len(set(places)) == 20
     assert set(range(4)) <= set(places)
@@ -112,7 +112,7 @@ def test_unlike_rows_are_rows_and_spread_out():
     np.testing.assert_allclose(rest, rows - found[nearest], atol=1e-5)
 
 
-@pytest.mark.parametrize("choose", [coarse_start.centroids, coarse_start.unlike])
+@pytest.mark.parametrize("choose", [coarse_start.centroids, coarse_start.kmeans_seeds])
 def test_there_may_be_more_latents_than_patches(choose):
     rows = np.arange(12.0, dtype=np.float32).reshape(3, 4)
     found, rest = choose(rows, 5, seed=0)

@@ -21,6 +21,12 @@ FULL = Noise(
 )
 
 
+def test_it_is_shown_by_what_is_not_as_usual():
+    assert repr(Noise()) == "Noise()"
+    shown = repr(Noise(gain=2.0, correlation=KERNEL, outliers=0.1))
+    assert shown == "Noise(gain=2.0, correlation=<3 x 3 array>, outliers=0.1)"
+
+
 def test_variance_is_a_line_above_the_pedestal_and_read_noise_below():
     noise = Noise(gain=2, offset=3, read_variance=5)
     np.testing.assert_allclose(noise.variance([0, 3, 4, 13]), [5, 5, 7, 25])

@@ -8,7 +8,7 @@ from problems import MODELS, make_problem, seen
 
 from evoem import states
 from evoem.evolution import Genomes
-from evoem.models import Model, base
+from evoem.models import Model, SpikeSlabModel, SubspaceModel, base
 from evoem.models.base import flip_gains, log_joint
 
 
@@ -17,6 +17,13 @@ def test_the_table_of_the_contract_lists_every_member():
     members = [name for name in vars(Model) if not name.startswith("_")]
     assert sorted(listed) == sorted(members)
     assert len(listed) <= 17
+
+
+def test_a_model_is_shown_as_it_was_made():
+    model = SpikeSlabModel(slab="full", least_noise_variance=0.5)
+    assert vars(eval(repr(model))) == vars(model)
+    assert "slab='full'" in repr(model)
+    assert repr(SubspaceModel(3)) == "SubspaceModel(rank=3, least_noise_variance=0.0)"
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -8,6 +8,7 @@ from problems import MODELS, make_problem, seen
 
 from evoem import models, states
 from evoem import posterior as truncated
+from evoem.models.subspace.by_feature import SubspacesByFeature
 
 
 @pytest.mark.interpreted
@@ -155,6 +156,26 @@ def test_samples_have_the_moments_of_the_prior(name):
 )
 def test_a_model_with_an_option_it_does_not_know_is_refused(make, message):
     with pytest.raises(ValueError, match=f"^{message}; got 'foo'.$"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: models.SpikeSlabModel(learn_slab_means=1), "learn_slab_means must be True or F"),
+        (lambda: models.SubspaceModel(rank=-1), "rank must be an integer at least 0; got -1."),
+        (
+            lambda: SubspacesByFeature(prior_rows=-1),
+            "prior_rows must be a number at least 0; got -1.",
+        ),
+        (
+            lambda: models.NoisyOrModel(min_activation_prob=0),
+            "min_activation_prob must be a number between 1e-08 and 0.5; got 0.",
+        ),
+    ],
+)
+def test_a_model_with_an_option_out_of_range_is_refused(make, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
         make()
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evoem.models.scratch import FEW, with_room
+from evoem.models.scratch import FEW, with_scratch
 
 
 def runs(needs, most):
@@ -17,7 +17,7 @@ def runs(needs, most):
             done.append((row, room))
         return len(needs)
 
-    with_room(kernel, len(needs), most)
+    with_scratch(kernel, len(needs), most)
     return done
 
 
@@ -39,5 +39,5 @@ def test_rows_before_the_one_that_needs_more_are_not_done_again():
         calls.append((first, room))
         return 3 if room < 2 * FEW + 1 else 5
 
-    with_room(kernel, 5, 1000)
+    with_scratch(kernel, 5, 1000)
     assert calls == [(0, FEW), (3, 2 * FEW), (3, 4 * FEW)]

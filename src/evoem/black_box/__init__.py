@@ -1,1 +1,1 @@
-"""A user's log-joint, and nothing else, made into a model."""
+"""Models made from a user's log-joint alone."""

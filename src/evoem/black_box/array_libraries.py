@@ -1,4 +1,4 @@
-"""NumPy, PyTorch or JAX, whichever a user's functions are written in. The latter two come late."""
+"""NumPy, PyTorch or JAX: the library a user's functions are written in, imported when needed."""
 
 import contextlib
 import importlib
@@ -20,16 +20,16 @@ class Library(Protocol):
     differentiates: bool
 
     def params(self, template: Any, values: Values, dtype: DTypeLike) -> Any:
-        """Parameters as the user's functions are given them."""
+        """Parameters in the form that the user's functions take."""
 
     def array(self, params: Any, values: Any) -> Any:
-        """Data as the user's functions are given it."""
+        """Data in the form that the user's functions take."""
 
     def call(self, function: Callable[..., Any], params: Any, *arrays: Any, **more: Any) -> Any:
-        """The log-joints, in NumPy, that a function returns for arrays of rows and states."""
+        """The log-joints that a function returns for arrays of rows and states, as NumPy."""
 
     def apply(self, function: Callable[..., Any], params: Any, *arguments: Any) -> Any:
-        """What another of the user's functions returns."""
+        """The result of another of the user's functions."""
 
     def gradient(
         self,
@@ -43,7 +43,7 @@ class Library(Protocol):
 
 
 def import_extra(module: str, package: str, extra: str) -> Any:
-    """A module of an optional package."""
+    """Import a module of an optional package."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -51,7 +51,7 @@ def import_extra(module: str, package: str, extra: str) -> Any:
 
 
 def read_only(values: Any) -> NDArray[Any]:
-    """A view, so that no function changes what it is given."""
+    """A read-only view, so that no function changes its arguments."""
     view = np.asarray(values)[...]
     view.flags.writeable = False
     return view
@@ -84,7 +84,7 @@ class NumpyArrays:
 
 
 class _Threads:
-    """How many of ours compute with PyTorch, and what its number of threads was before."""
+    """How many of our threads use PyTorch, and its own number of threads before that."""
 
     lock = threading.Lock()
     inside = 0
@@ -125,9 +125,9 @@ class TorchArrays:
 
     @contextlib.contextmanager
     def _one_thread(self) -> Iterator[None]:
-        """Threads are over blocks of rows, and sums must not depend on their number.
+        """One thread: ours share blocks of rows, and sums must not depend on their number.
 
-        PyTorch has a number for each thread, and that of the last one to set it for new ones.
+        PyTorch has a number of threads for each thread; new ones take the last that was set.
         """
         with _Threads.lock:
             if _Threads.inside == 0:
@@ -239,7 +239,7 @@ class JaxArrays:
         return result
 
     def apply(self, function: Callable[..., Any], params: Any, *arguments: Any) -> Any:
-        """Not compiled, for it may do anything; and with rows as they are, for it may add them."""
+        """Not compiled, since it may do anything, and not padded, since it may sum over rows."""
         with self._precision(self._is_double(params)):
             move = self._jax.numpy.asarray
             given = self._jax.tree.map(

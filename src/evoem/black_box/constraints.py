@@ -1,6 +1,6 @@
-"""Constraints on parameters by transforms: gradients move what may be any real number.
+"""Constraints on parameters, by transforms of free parameters, which gradients move.
 
-Transforms and their derivatives are plain NumPy, so they serve parameters of every library.
+Transforms and their derivatives are plain NumPy, so they work with parameters of every library.
 
 | constraint | values | of a free u |
 | --- | --- | --- |
@@ -24,7 +24,7 @@ LARGEST_EXPONENT = 600.0
 
 
 class Transform(NamedTuple):
-    """Between a constrained parameter and a free one."""
+    """A transform between a constrained parameter and a free one."""
 
     rule: str
     holds: Callable[[Array], bool]

@@ -1,12 +1,12 @@
-"""A neural decoder of binary latents, in PyTorch: import this module late.
+"""A neural decoder of binary latents, in PyTorch: import this module only when it is needed.
 
-Latents are independent, s_h ~ Bernoulli(π_h), and a network f says what they mean for the data:
+Latents are independent, s_h ~ Bernoulli(π_h), and a network f maps them to the data:
 
     gaussian     x_d ~ N(f_d(s), σ²)
     bernoulli    x_d ~ Bernoulli(1 / (1 + exp(-f_d(s))))
 
-The network works in the data's own centre and scale, which are kept beside its weights but never
-learnt: steps of one size then suit data of any.
+The network computes data of zero mean and unit scale. Mean and scale are stored beside its weights
+but not learnt, so the same step size suits data of any scale.
 """
 
 import math

@@ -1,11 +1,11 @@
 """The M-step for free: a step along the gradient of the truncated bound.
 
-The gradient of Σ_n Σ_s q_n(s) log p(s, x_n | Θ) adds over rows, like any statistic of EM. Of mini-
-batches each is followed by a step along its own gradient; with all rows at once EM takes a step
-only if the bound does not fall by it, and the next is shorter if it would have.
+The gradient of Σ_n Σ_s q_n(s) log p(s, x_n | Θ) is a sum over rows, like any statistic of EM. Each
+mini-batch is followed by a step along its own gradient. With full batches EM takes a step only if
+it does not lower the bound; otherwise the next one is shorter.
 
 Optimisers are those of PyTorch (`torch.optim`, called with the parameters) or of optax. They move
-free numbers, of which constrained parameters are transforms, see `constraints`.
+free parameters, of which constrained ones are transforms, see `constraints`.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ Arrays = dict[str, NDArray[np.float64]]
 
 
 class AscentState(NamedTuple):
-    """What an optimiser remembers, and what its steps are scaled by."""
+    """The state of an optimiser, and the scale of its steps."""
 
     memory: Any = None  # numbers and NumPy arrays in lists and dicts, so that it can be saved
     step_scale: float = 1.0
@@ -41,7 +41,7 @@ class Optimizer(Protocol):
 
 
 class TorchOptimizer:
-    """One of `torch.optim`, made by `make(parameters)`; by default Adam."""
+    """An optimiser of `torch.optim`, made by `make(parameters)`; by default Adam."""
 
     def __init__(self, make: Callable[[list[Any]], Any] | None = None) -> None:
         self._torch = import_extra("torch", "PyTorch", "torch")
@@ -68,7 +68,7 @@ class TorchOptimizer:
 
 
 def _mapped(tree: Any, kind: type, function: Callable[[Any], Any]) -> Any:
-    """Nested dicts, lists and tuples with a function applied to what is of a kind."""
+    """Nested dicts, lists and tuples with a function applied to leaves of a type."""
     if isinstance(tree, kind):
         return function(tree)
     if isinstance(tree, dict):
@@ -79,7 +79,7 @@ def _mapped(tree: Any, kind: type, function: Callable[[Any], Any]) -> Any:
 
 
 class OptaxOptimizer:
-    """One of optax; by default Adam."""
+    """An optimiser of optax; by default Adam."""
 
     def __init__(self, transformation: Any = None) -> None:
         optax = import_extra("optax", "optax", "jax")
@@ -129,7 +129,7 @@ class Ascent:
         return UNCONSTRAINED if constraint is None else TRANSFORMS[constraint]
 
     def check(self, values: Values) -> None:
-        """Whether the constraints are met."""
+        """Raise an error unless the constraints are met."""
         for name, constraint in self.constraints.items():
             if name not in values:
                 raise ValueError(
@@ -143,7 +143,7 @@ class Ascent:
                 )
 
     def step(self, values: Values, before: AscentState, sums: Arrays) -> tuple[Values, AscentState]:
-        """Parameters after a step, and what to remember."""
+        """Parameters after a step, and the optimiser's new state."""
         n_rows = float(sums.get(ROWS_OF_GRADIENT, np.array(0.0)))
         names = [name for name in values if name in sums]
         if not names or n_rows == 0:
@@ -161,5 +161,5 @@ class Ascent:
         return new, AscentState(memory, min(1.0, EXPANSION * before.step_scale))
 
     def shortened(self, before: AscentState) -> AscentState:
-        """What to remember of a step that was not taken."""
+        """The optimiser's state after a step that was not taken."""
         return before._replace(step_scale=BACKTRACKING * before.step_scale)

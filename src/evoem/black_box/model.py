@@ -1,16 +1,16 @@
-"""A user's log-joint, and nothing else, made into a model.
+"""The model contract for a user's log-joint.
 
-The model keeps the user's parameters as named NumPy arrays, see `parameters`; `template` is an
-example of how the user wants to see them. Prior activation probabilities, which some operators
-need, are the mean of the posteriors', which is what they are in models whose latents are
-independent a priori.
+The model stores the user's parameters as named NumPy arrays, see `parameters`; `template` is an
+example of the form in which the user wants to see them. Prior activation probabilities, which some
+operators need, are estimated by the posterior means of the latents, as is exact for models whose
+latents are independent a priori.
 
-The M-step is the user's own, of statistics that add over rows:
+The M-step is the user's own, from statistics that are sums over rows:
 
     statistics(params, X, observed, states, weights) -> dict of arrays
     update(params, statistics) -> params
 
-or a step along the gradient of the bound, see `gradient`; or nothing changes.
+or a step along the gradient of the bound, see `gradient`; or there is none.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -49,7 +49,7 @@ TRIAL_TOLERANCE = 1e-3
 
 
 class BlackBoxParams(NamedTuple):
-    """The user's parameters by name, and what EM keeps beside them."""
+    """The user's parameters by name, and what EM stores with them."""
 
     values: Values
     activation_probs: NDArray[np.float64]  # (H,)  mean of the posteriors
@@ -66,7 +66,7 @@ class BlackBoxStats(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """Parameters as the user's functions are given them."""
+    """Parameters in the form that the user's functions take."""
 
     params: Any
     n_latents: int
@@ -74,7 +74,7 @@ class Derived(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """What a user may give beside the log-joint; see `evoem.BlackBox`."""
+    """What a user can give besides the log-joint; see `evoem.BlackBox`."""
 
     statistics: Callable[..., Mapping[str, Any]] | None = None
     update: Callable[..., Any] | None = None
@@ -94,20 +94,20 @@ def _first_invalid(log_joints, starts, stops):
 
 
 class BlackBoxModel(Model):
-    """Behind the model contract.
+    """A model given by a user's functions.
 
     Parameters
     ----------
     log_joint : ScalarLogJoint or VectorizedLogJoint
         The user's function.
     template : Any
-        The user's parameters; values are taken from `initialize` or what EM learnt.
+        The user's parameters, of which only the form matters.
     library : Library
-        Of the arrays that the user's other functions are given.
+        Library of the arrays that the user's other functions take.
     functions : Functions
         The user's other functions.
     ascent : Ascent, optional
-        The M-step where the user gives none.
+        The M-step, if the user gives none.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class BlackBoxModel(Model):
         return BlackBoxParams(values, probs, support_of(X, observed, comm), AscentState())
 
     def user_params(self, params: BlackBoxParams) -> Any:
-        """As the user gave them."""
+        """Parameters in the form in which the user gave them."""
         return parameters.unflatten(self.template, params.values)
 
     def prepare(self, params: BlackBoxParams, dtype: DTypeLike) -> Derived:
@@ -181,7 +181,7 @@ class BlackBoxModel(Model):
     def best_additions(
         self, derived: Derived, rows: Any, genomes: Genomes, n_best: int
     ) -> NDArray[np.int32]:
-        """Every flip is evaluated, of a few rows at a time."""
+        """The best of all flips, each of which is evaluated, for a few rows at a time."""
         n_rows, n_genomes, _ = genomes.states.shape
         found = [
             super(BlackBoxModel, self).best_additions(
@@ -279,7 +279,7 @@ class BlackBoxModel(Model):
     def update(
         self, params: BlackBoxParams, stats: BlackBoxStats
     ) -> Generator[BlackBoxParams, None, BlackBoxParams]:
-        """Nobody knows what a user's update, or a step along a gradient, does to the bound."""
+        """Candidates: a user's update, or a step along a gradient, may lower the bound."""
         kept = self._with_activity(params, stats)
         if self.ascent is not None:
             values, ascent = self.ascent.step(params.values, params.ascent, stats.sums)
@@ -300,7 +300,7 @@ class BlackBoxModel(Model):
     def finish_statistics(
         self, derived: Derived, stats: BlackBoxStats
     ) -> tuple[BlackBoxStats, BlackBoxStats]:
-        """A gradient holds for the parameters it was computed with, statistics for others too."""
+        """Statistics hold for later M-steps too, a gradient only for its own parameters."""
         return stats, stats._replace(sums={}) if self.ascent is not None else stats
 
     # --------------------------------------------------------------------------------- estimates

@@ -1,9 +1,9 @@
 """A user's parameters as named arrays, and back.
 
-Inside, parameters are a flat dict of NumPy arrays: it can be added to, saved and sent. The user
-sees what they gave: a dict, a NamedTuple, lists and tuples of these, nested in any way, of numbers
-or arrays of NumPy, PyTorch or JAX; or a pytree that JAX knows; or a PyTorch `nn.Module`. Names are
-joined by dots.
+Internally parameters are a flat dict of NumPy arrays, which can be saved and sent. The user sees
+the form they gave: a dict, NamedTuple, list or tuple, nested in any way, of numbers or arrays of
+NumPy, PyTorch or JAX; a pytree that JAX knows; or a PyTorch `nn.Module`. Names of nested parameters
+are joined by dots.
 """
 
 import copy
@@ -32,7 +32,7 @@ def is_module(params: Any) -> bool:
 
 
 def _container_of(node: Any) -> _Container | None:
-    """None for what is no container."""
+    """The container of a value; None if it is none."""
     if isinstance(node, Mapping):
         return _Container(
             {str(key): value for key, value in node.items()},
@@ -113,7 +113,7 @@ def rebuild(template: Any, make: Callable[[str], Any], for_numba: bool = False) 
 
 @lru_cache
 def _record(names: tuple[str, ...]) -> Any:
-    """A NamedTuple that in Python, unlike in Numba, can be read like the dict it stands for."""
+    """A NamedTuple that, outside Numba, can also be read like the dict it stands for."""
 
     def item(self: Any, key: Any) -> Any:
         return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
@@ -133,7 +133,7 @@ def module_with(template: Any, values: Values) -> Any:
 
 
 def unflatten(template: Any, values: Values) -> Any:
-    """The values in the containers, and of the array types, of a template."""
+    """The values in the containers, and with the array types, of a template."""
     if is_module(template):
         return module_with(template, values)
     first = leaves(template)

@@ -1,9 +1,9 @@
-"""What a model expects of each value, from nothing but its joint: by integration over that value.
+"""Expected values of the data from the joint alone, by integration over each value.
 
 The mean of x_d given a state and the other observed values is Σ_v v p(s, x | x_d = v) over all
-values v, divided by Σ_v p(s, x | x_d = v). Columns of whole numbers are summed over, others
-integrated on a grid that is refined where the mass is. Where values are independent given the
-state, that mean is that of the noise-free value.
+values v, divided by Σ_v p(s, x | x_d = v). Columns of whole numbers are sums, others integrals over
+a grid that is refined where the mass is. If values are independent given the state, this is the
+mean of the noise-free value.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ PAIRS_AT_ONCE = 4096  # of a row, with a value changed, and a state
 
 
 class Support(NamedTuple):
-    """The values that each column may take."""
+    """The values that each column can take."""
 
     least: NDArray[np.float64]  # (D,)
     largest: NDArray[np.float64]
@@ -35,7 +35,7 @@ class Support(NamedTuple):
 def support_of(
     X: NDArray[np.floating], observed: Mask | None, comm: Communicator = ALONE
 ) -> Support:
-    """From the values that were observed; whole numbers other than 0 and 1 may be twice as far."""
+    """The support, from observed values; whole numbers other than 0 and 1 may go twice as far."""
     seen = np.ones(X.shape, np.bool_) if observed is None else observed
     least = X.min(0, initial=np.inf, where=seen).astype(np.float64)
     largest = X.max(0, initial=-np.inf, where=seen).astype(np.float64)
@@ -57,7 +57,7 @@ def support_of(
 def by_quadrature(
     model: Model, derived: Any, rows: Any, posterior: Posterior, support: Support
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean, and variance over the states, of what each value is expected to be."""
+    """Mean of the expected values over the states, and their variance."""
     X = np.asarray(rows.X, np.float64)
     mean, square = np.zeros(X.shape), np.zeros(X.shape)
     kept = posterior.weights >= np.minimum(NEGLIGIBLE, posterior.weights.max(1, keepdims=True))

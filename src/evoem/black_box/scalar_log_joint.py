@@ -1,10 +1,10 @@
 """A user's `log_joint(params, x, observed, state)` of one row and one state, compiled by Numba.
 
-With a parameter `active` in place of `state` it is given the numbers of the active latents: to look
-for them among many takes longer than some models need for all the rest.
+With a parameter `active` instead of `state` it is passed the numbers of the active latents: finding
+them among many latents takes longer than all the rest of some models.
 
-Compiled, it becomes a part of a kernel that goes through all states of a block of rows: nothing is
-called back. In plain Python it is called for each of them.
+Compiled, it becomes part of a kernel that loops over all states of a block of rows, without
+callbacks into Python. In plain Python it is called for each state.
 """
 
 import inspect
@@ -76,20 +76,20 @@ def _loop_over_states(log_joint: Any, by_active: bool) -> Any:
 
 
 def takes_active(function: Callable[..., Any]) -> bool:
-    """Whether a log-joint is one of the active latents, not of a boolean state."""
+    """Whether a log-joint takes the active latents, and not a boolean state."""
     return "active" in inspect.signature(getattr(function, "py_func", function)).parameters
 
 
 @lru_cache(maxsize=32)
 def _compiled(function: Callable[..., Any]) -> tuple[Any, Any]:
-    """A function and its kernel; nothing is compiled before its first call."""
+    """A function and its kernel, which are compiled at the first call."""
     ready = isinstance(function, Dispatcher)
     log_joint = function if ready else numba.njit(**OPTIONS)(function)
     return log_joint, _loop_over_states(log_joint, takes_active(function))
 
 
 def _reason(error: Exception, function: Callable[..., Any]) -> str:
-    """Which line does not compile, and why, out of Numba's pages."""
+    """The line that does not compile, and why, from Numba's long message."""
     if not isinstance(error, NumbaError):
         return f"Numba gave up on it, maybe since what it is given is read-only: {error}"
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
@@ -101,7 +101,7 @@ def _reason(error: Exception, function: Callable[..., Any]) -> str:
 
 
 def _offending_line(text: str, function: Callable[..., Any]) -> tuple[int, str]:
-    """Number and content of the line of a function that Numba complains of; 0 if it is unknown."""
+    """Number and text of the line that Numba complains about; 0 if it is unknown."""
     lines, first = inspect.getsourcelines(function)
     file = inspect.getsourcefile(function) or ""
     for name, number in reversed(re.findall(r'File "(.*?)", line (\d+)', text)):
@@ -118,7 +118,7 @@ def _offending_line(text: str, function: Callable[..., Any]) -> tuple[int, str]:
 class ScalarLogJoint:
     """Evaluates a log-joint of one state.
 
-    `prepare_rows(params, X, observed)` makes what it is given in place of x, (n, e).
+    `prepare_rows(params, X, observed)` computes (n, e), which the log-joint gets instead of x.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class ScalarLogJoint:
         return ScalarLogJoint, (self.function, self.compiled, self.prepare_rows)
 
     def prepare(self, template: Any, values: parameters.Values, dtype: DTypeLike) -> Any:
-        """Parameters as the user's function is given them, arrays in the precision of the data."""
+        """Parameters in the form that the function takes, in the precision of the data."""
 
         def make(name: str) -> Any:
             value = values[name]
@@ -150,7 +150,7 @@ class ScalarLogJoint:
         return parameters.rebuild(template, make, for_numba=True)
 
     def rows(self, params: Any, X: NDArray[np.floating], observed: Mask | None) -> ScalarRows:
-        """Rows as the user's function is given them, one by one."""
+        """Rows in the form that the function takes, one by one."""
         seen = np.ones(X.shape, np.bool_) if observed is None else observed
         X, seen = read_only(X), read_only(seen)
         if self.prepare_rows is None:

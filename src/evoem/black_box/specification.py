@@ -1,4 +1,4 @@
-"""What a user says about a model, and the model made of it."""
+"""A user's description of a model, and the model built from it."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ LIBRARIES = ("numpy", "torch", "jax")
 
 @dataclass(eq=False, repr=False)
 class Specification:
-    """What a user says of a model: parameters of `evoem.BlackBox`, where they are explained."""
+    """A user's description of a model: the parameters of `evoem.BlackBox`, explained there."""
 
     log_joint: Callable[..., Any]
     params: Any
@@ -36,7 +36,7 @@ class Specification:
 
 
 def is_vectorized(log_joint: Callable[..., Any]) -> bool:
-    """Whether a log-joint is one of many states, by the names or the number of its parameters."""
+    """Whether a log-joint takes many states, by the names or the number of its parameters."""
     names = list(inspect.signature(getattr(log_joint, "py_func", log_joint)).parameters)
     if not {"state", "active", "states"}.isdisjoint(names):
         return "states" in names
@@ -49,12 +49,12 @@ def is_vectorized(log_joint: Callable[..., Any]) -> bool:
 
 
 def makes_params(specification: Specification) -> bool:
-    """Whether `params` is a function that makes parameters from data, not parameters."""
+    """Whether `params` is a function that makes parameters from data."""
     return callable(specification.params) and not parameters.is_module(specification.params)
 
 
 def build_model(specification: Specification, params: Any) -> BlackBoxModel:
-    """The model, whose parameters start from `params` and keep their form."""
+    """The model; its parameters start from `params` and keep their form."""
     vectorized = specification.vectorized
     if vectorized is None:
         vectorized = is_vectorized(specification.log_joint)
@@ -101,7 +101,7 @@ def _log_joint(
 def _ascent(
     specification: Specification, log_joint: ScalarLogJoint | VectorizedLogJoint, library: Library
 ) -> Ascent | None:
-    """The M-step along the gradient; None if the user's own, or none, is wanted."""
+    """The M-step along the gradient; None if the user gives an M-step, or wants none."""
     constraints, optimizer = specification.constraints, specification.optimizer
     if specification.update is not None:
         if constraints or optimizer is not None:

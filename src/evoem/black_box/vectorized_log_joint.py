@@ -1,8 +1,8 @@
 """A user's `log_joint(params, X, states)` of many rows and states at once.
 
-X is (n, d), states are (n, s, h), zeros and ones of the same type, and (n, s) log-joints come back.
-A function with a parameter `observed`, (n, d) and boolean, is given it, and may then see data with
-missing values, where X is zero.
+X is (n, d), states are (n, s, h), zeros and ones of the same type, and the result is (n, s). Only a
+function with a parameter `observed`, (n, d) and boolean, can be used with missing values, where X
+is zero.
 """
 
 import inspect
@@ -37,13 +37,13 @@ class VectorizedRows(NamedTuple):
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """What was observed, also if everything was."""
+        """The mask of observed values, also if all are observed."""
         return np.ones(self.X.shape, np.bool_) if self.observed is None else self.observed
 
 
 @kernel
 def _unpack_rows(states, rows, starts, stops, out):
-    """Dense states of some rows, each from start to stop, and its first where it has less."""
+    """Dense states of some rows, each from start to stop, padded with its first state."""
     active = np.empty(out.shape[2] + 1, np.int64)
     for i in range(out.shape[0]):
         r = rows[i]
@@ -62,7 +62,7 @@ def _scatter(values, rows, starts, stops, out):
 
 
 def row_chunks(n_rows: int, numbers_per_row: int) -> Iterator[slice]:
-    """Rows to work on at once."""
+    """Chunks of rows that are processed together."""
     size = max(1, NUMBERS_AT_ONCE // max(numbers_per_row, 1))
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))
@@ -100,10 +100,10 @@ def _unpack_weighted(states, weights, negligible, out, out_weights):
 def dense_posterior(
     posterior: Posterior, n_latents: int, dtype: DTypeLike
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Dense states of any weight, and their weights.
+    """Dense states with a weight above zero, and their weights.
 
-    Rows that have less of them than others are filled up with their heaviest state, at no weight.
-    A state of no weight need not have a log-joint that can be differentiated.
+    Rows with fewer of them are padded with their heaviest state, at weight zero: states without
+    weight may have log-joints that cannot be differentiated.
     """
     states, weights = posterior
     negligible = float(np.finfo(dtype).eps)
@@ -177,7 +177,7 @@ class VectorizedLogJoint:
 
 
 def _checked(found: Any, states: NDArray[Any], first_row: int) -> NDArray[np.floating]:
-    """What a log-joint returned, if it is what it should be."""
+    """The result of a log-joint, checked."""
     values = np.asarray(found)
     shape = states.shape[:2]
     if values.dtype.kind not in "fiub":

@@ -1,4 +1,4 @@
-"""The command line, one file a command, denoise and inpaint in one.
+"""The command line: one file per command, but denoise and inpaint share one.
 
 Numerical packages are imported where they are needed, so that `evoem --help` answers at once.
 """

@@ -1,4 +1,4 @@
-"""Help that fits a screen: what everybody needs, and with --help-all the rest."""
+"""Help that fits a screen: the options everybody needs, and with --help-all the others."""
 
 from typing import Annotated, Any
 

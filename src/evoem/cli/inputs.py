@@ -1,4 +1,4 @@
-"""What a restoration reads besides its picture: masks, variances, a reference."""
+"""Inputs of a restoration besides its picture: masks, variances, a reference."""
 
 from collections.abc import Callable
 from pathlib import Path

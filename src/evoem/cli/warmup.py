@@ -12,12 +12,12 @@ from evoem.cli.app import Quiet, app, one_sentence
 @app.command()
 def warmup(
     all_models: Annotated[
-        bool, Option("--all", help="For es3c and ebsc too, and so for the preset paper.")
+        bool, Option("--all", help="Also for es3c and ebsc, and so for the preset paper.")
     ] = False,
     n_jobs: Annotated[int, Option(help="Processes; -1 for all processors.")] = -1,
     quiet: Quiet = False,
 ) -> None:
-    """Compile beforehand what the first denoise and inpaint would, as in a container's image.
+    """Compile in advance what the first denoise and inpaint need, for containers and clusters.
 
     Compiled code is kept in NUMBA_CACHE_DIR, or else in the user's cache folder, for this version
     and this kind of processor.

@@ -1,4 +1,4 @@
-"""The models in the manner of scikit-learn."""
+"""Estimators of the models, with the interface of scikit-learn."""
 
 from evoem.estimators.black_box import BlackBox
 from evoem.estimators.paper_models import BinarySparseCoding, NoisyOr, SpikeSlabCoding

@@ -1,6 +1,6 @@
-"""What all estimators do alike, in the manner of scikit-learn.
+"""Base class of the estimators, with the interface of scikit-learn.
 
-Thin holders: everything is computed by `evoem.em` over `evoem.models`.
+They only store parameters and results: `evoem.em` and `evoem.models` do the computing.
 """
 
 import sys
@@ -39,7 +39,7 @@ NOTHING_BEFORE: dict[str, Any] = {
 
 @contextmanager
 def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
-    """Whatever ends a fit, an interrupt too: what the estimator had learnt before it still has."""
+    """If a fit fails or is interrupted, the estimator keeps what it had learnt before."""
     before = vars(estimator).copy()
     try:
         yield
@@ -51,10 +51,10 @@ def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
 
 @dataclass(eq=False, repr=False)
 class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedPickles):
-    """What all estimators share; those below it say what their model is.
+    """Base class of the estimators; subclasses define the model.
 
-    Fields are the parameters, in the manner of scikit-learn: stored as they are given, and checked
-    by `fit`.
+    Its fields are the parameters, which are stored as given and checked by `fit`, as scikit-learn
+    expects.
     """
 
     n_latents: int = 8
@@ -83,15 +83,15 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         raise TypeError(f"{type(self).__name__} does not say what its model is.")
 
     def _model_for(self, data: em.Data, comm: Communicator) -> Model:
-        """The model to fit to these data, and to those of other processes."""
+        """The model for these data, and those of other processes."""
         return self._make_model()
 
     def _initial_params(self, model: Any, data: em.Data, comm: Communicator) -> Any:
-        """Parameters to start from; None for those that the model makes."""
+        """Initial parameters; None if the model makes them."""
         return None
 
     def _check_parameters(self) -> None:
-        """Everything that can be wrong with the parameters, before any data is touched."""
+        """Check all parameters, before any data is touched."""
         self._n_latents = validation.integer("n_latents", self.n_latents, 1)
         self._n_states = validation.n_states(self.n_states, self._n_latents)
         self._evolution = evolution_for(
@@ -121,7 +121,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
     def _read(self, X: Any, reset: bool, learning: Communicator | None = None) -> em.Data:
         """Checked data with zeros for missing values, and the mask of observed ones.
 
-        To learn from, together with the rows of other processes, if these are given.
+        With `learning`, the data are to be learnt from, together with rows of other processes.
         """
         few = learning is not None and learning.size > 1  # a process may have no rows
         if isinstance(X, np.ma.MaskedArray):
@@ -166,27 +166,27 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Data; NaN, or the mask of a masked array, marks missing values. float32 data is worked
-            on in single precision, which is faster.
+            Data; missing values are NaN, or masked in a masked array. float32 data are processed in
+            single precision, which is faster.
         y : None
-            Ignored; scikit-learn's pipelines give it.
+            Ignored; for compatibility with scikit-learn's pipelines.
         checkpoint : str or Path, optional
-            File that the fit is kept in, so that it can go on where it was stopped.
+            File that the fit is saved to, so that it can be resumed.
         every : float, default=60.0
-            Seconds between checkpoints, at least; there is one at the end in any case.
+            Seconds between checkpoints, at least; one is always written at the end.
         resume : bool, default=False
-            Go on from the checkpoint if it exists: the same is learnt, to the bit, as by a fit that
-            was never stopped. Data and parameters must be the same, but for `max_iter`, `tol`,
-            `n_jobs`, `callback` and `verbose`.
+            Resume from the checkpoint if it exists: the result is that of an uninterrupted fit, to
+            the bit. Data and parameters must be the same, except for `max_iter`, `tol`, `n_jobs`,
+            `callback` and `verbose`.
         comm : Communicator, optional
-            Other processes, such as `evoem.distributed.world()`: X is then what this one has of the
-            rows, maybe none, and all processes learn the same, to the bit, as one that has them
-            all. Rows of the first process come first.
+            Other processes, such as `evoem.distributed.world()`. X then has the rows of this
+            process, possibly none, in the order of the processes. All of them learn the same, to
+            the bit, as one process with all rows.
 
         Returns
         -------
         self : object
-            The estimator itself, with the learnt attributes.
+            The fitted estimator.
 
         Examples
         --------
@@ -232,7 +232,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         model = self._model_for(data, comm)
         n_jobs = threads_of(self.n_jobs, comm)
         state, before = self._start(model, data, n_jobs, comm)
-        n_parts = self._n_parts(sum(comm.collect(len(data))))
+        n_rows = sum(comm.collect(len(data)))
+        n_parts = self._n_parts(n_rows)
         state, infos = em.run(
             model,
             data,
@@ -240,7 +241,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
             self._evolution,
             max_iter=self.max_iter,
             convergence=em.Convergence(self.tol),
-            callback=partial(self._report, comm),
+            callback=partial(self._report, comm, n_rows),
             n_parts=n_parts,
             n_jobs=n_jobs,
             checkpoint=checkpoint,
@@ -253,7 +254,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         return infos
 
     def _n_parts(self, n_rows: int) -> int:
-        """Mini-batches of so many rows."""
+        """Number of mini-batches for so many rows."""
         return 1 if self.batch_size is None else -(-n_rows // int(self.batch_size))
 
     def _learnt(
@@ -263,7 +264,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         infos: list[em.StepInfo],
         before: dict[str, Any],
     ) -> None:
-        """Learnt attributes from a run of the functional core."""
+        """Set the learnt attributes, from a run of the functional core."""
         self._keep_rows(data, state)
         self._structure_learnt = {name: getattr(self, name) for name in self._structure}
         full_batch = self.batch_size is None  # whose steps end in the canonical form already
@@ -280,7 +281,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         self.converged_ = em.Convergence(self.tol)(list(self.free_energies_))
 
     def _keep_rows(self, data: em.Data, state: em.EMState) -> None:
-        """What was found for each row, unless it is not to be kept: it is nearly all there is."""
+        """Keep what was inferred about each row, unless `keep_states` is False."""
         self.state_, self._rows_seen = state, streams.row_keys(data.X, data.observed)
         if not (self.keep_states or self.warm_start):
             self._rows_seen = self._rows_seen[:0].copy()
@@ -292,21 +293,21 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
             )
 
     def adopt(self, data: em.Data, state: em.EMState, infos: list[em.StepInfo]) -> Self:
-        """Become what `fit` would have made of a run of the functional core on these rows.
+        """Take over the result of a run of the functional core, as if `fit` had made it.
 
         Parameters
         ----------
         data : evoem.em.Data
             The rows.
         state : evoem.em.EMState
-            Where the run ended.
+            The state at the end of the run.
         infos : list of evoem.em.StepInfo
             What each of its iterations reported.
 
         Returns
         -------
         self : object
-            The estimator itself, with the learnt attributes.
+            The fitted estimator.
 
         Examples
         --------
@@ -325,18 +326,21 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         self._learnt(data, state, infos, NOTHING_BEFORE)
         return self
 
-    def _report(self, comm: Communicator, info: em.StepInfo, state: em.EMState) -> bool:
+    def _report(
+        self, comm: Communicator, n_rows: int, info: em.StepInfo, state: em.EMState
+    ) -> bool:
         if comm.rank == 0 and self.verbose and info.iteration % self.verbose == 0:
             sys.stderr.write(
                 f"iteration {info.iteration}: bound {info.free_energy:.6g} per data point, "
-                f"{info.states_replaced} states replaced, {info.seconds:.2f} s{comm.report()}\n"
+                f"{info.states_replaced} states replaced, {info.seconds:.2f} s, "
+                f"{n_rows / info.seconds:.0f} rows/s{comm.report()}\n"
             )
         return asks_to_stop(self.callback, info, state)
 
     def _start(
         self, model: Model, data: em.Data, n_jobs: int, comm: Communicator
     ) -> tuple[em.EMState, dict[str, Any]]:
-        """The state to begin with, and the history of the fit that is continued, if any."""
+        """The first state, and the history of the fit that is continued, if any."""
         if self.warm_start and hasattr(self, "state_"):
             old = self.state_
             keys = streams.row_keys(data.X, data.observed)
@@ -369,7 +373,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         return int(check_random_state(self.random_state).randint(LARGEST_SEED))
 
     def _take(self, params: Any) -> None:
-        """Learnt attributes from parameters."""
+        """Set the learnt attributes that are parameters."""
         for name, value in params._asdict().items():
             if value is None:  # what only images have
                 continue
@@ -380,7 +384,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         return len(self.activation_probs_)
 
     def _states_of(self, data: em.Data) -> NDArray[np.uint64]:
-        """Kept states of each row: those of `fit` for rows it has seen, else inferred."""
+        """States of each row: those of `fit` for rows it has seen; others are inferred."""
         keys, seen = streams.row_keys(data.X, data.observed), self._rows_seen
         kept = np.empty((len(keys), *self.state_.states.shape[1:]), np.uint64)
         new = np.ones(len(keys), np.bool_)
@@ -406,7 +410,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         return kept
 
     def _fitted(self, X: Any) -> tuple[Any, ...]:
-        """What `inference.bounds` and `estimate` take, for the rows of X."""
+        """Arguments of `inference.bounds` and `estimate`, for the rows of X."""
         check_is_fitted(self)
         data = self._read(X, reset=False)
         options = {"n_jobs": threads_of(self.n_jobs)}
@@ -418,8 +422,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows that `fit` has seen keep the states it found for them. For others E-steps are run,
-            with the parameters held fixed, until the row's bound stops rising.
+            Rows that `fit` has seen keep the states found there. For other rows E-steps are run
+            with fixed parameters, until the bound of the row stops rising.
 
         Returns
         -------
@@ -447,15 +451,15 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            See `transform`. A row with nothing observed gives the mean under the prior.
+            See `transform`. For a row with no observed value it is the mean of the prior.
         return_std : bool, default=False
-            Also return the posterior standard deviation of the noise-free value that the mean
-            estimates. A new noisy observation has `noise_variance_` more variance.
+            Also return the posterior standard deviation of the noise-free value. The variance of a
+            new noisy observation is larger by `noise_variance_`.
 
         Returns
         -------
         mean : ndarray of shape (n_samples, n_features)
-            Also of the values that were observed, of which it is an estimate without the noise.
+            Estimates of the noise-free values, of observed values too.
         std : ndarray of shape (n_samples, n_features)
             Only if `return_std`.
 
@@ -479,7 +483,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         return mean.astype(dtype)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The lower bound on log p(x) of each row (eq:tvem_free_energy), of its observed values.
+        """The lower bound on log p(x) of each row (eq:tvem_free_energy), for its observed values.
 
         Parameters
         ----------
@@ -513,12 +517,12 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         X : array-like of shape (n_samples, n_features)
             See `transform`.
         y : None
-            Ignored; scikit-learn's pipelines give it.
+            Ignored; for compatibility with scikit-learn's pipelines.
 
         Returns
         -------
         bound : float
-            In nats; the larger, the better the model explains the data.
+            In nats; the higher, the better the model explains the data.
 
         Examples
         --------
@@ -533,19 +537,19 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Draw data from the learnt model, by `random_state`.
+        """Draw data from the learnt model, with `random_state` as the seed.
 
         Parameters
         ----------
         n_samples : int, default=1
-            Rows to draw.
+            Number of rows.
 
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
             Data, with the model's noise.
         states : bool ndarray of shape (n_samples, n_latents)
-            The latents they were drawn from.
+            The latents that they were drawn with.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""The scikit-learn face of a user's own model: `BlackBox`."""
+"""The estimator of a user's own model: `BlackBox`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ MOST_EXAMPLES = 20_000
 
 
 class LogJointEstimator(EEMEstimator):
-    """What estimators of a log-joint share; those below it say which."""
+    """Base of estimators with a log-joint, which subclasses define."""
 
     _model: BlackBoxModel
 
@@ -38,7 +38,7 @@ class LogJointEstimator(EEMEstimator):
         raise TypeError(f"{type(self).__name__} does not say what its log-joint is.")
 
     def _model_for(self, data: em.Data, comm: Communicator) -> BlackBoxModel:
-        """Made anew for every fit, from its data if `params` is a function."""
+        """The model, made again for every fit, from its data if `params` is a function."""
         specification = self._specification()
         params = specification.params
         if makes_params(specification):
@@ -97,8 +97,7 @@ class LogJointEstimator(EEMEstimator):
     def load_params(self, path: str | Path) -> Any:
         """Parameters that `save_params` wrote, in the form of `params`, to start another fit from.
 
-        If a function makes the first parameters, they are in the form of those that `fit` has
-        learnt.
+        If `params` is a function, they have the form of those that `fit` has learnt.
 
         Parameters
         ----------
@@ -141,60 +140,59 @@ class LogJointEstimator(EEMEstimator):
 @documented
 @dataclass(eq=False, repr=False)
 class BlackBox(LogJointEstimator, Specification):
-    """Any model with binary latents, given only its joint probability log p(s, x).
+    """Any model with binary latents, given by its joint probability log p(s, x).
 
     Parameters
     ----------
     log_joint : callable
-        `log_joint(params, x, observed, state)` of one row and one state, compiled by Numba: x is
-        (d,), zero where `observed`, (d,), is False; `state` is (h,) and boolean; a number comes
-        back. A last parameter called `active` is given the numbers of the active latents instead,
-        ascending, which is faster where latents are many and few of them active. Or, vectorised,
-        `log_joint(params, X, states)` of arrays (n, d) and (n, s, h), the latter zeros and ones of
-        the type of X, which returns (n, s), in NumPy, PyTorch or JAX; with a further parameter
-        `observed`, (n, d), it may be given missing values. -inf is the log-joint of what is
-        impossible. Which of them it is, is told by its parameters' names.
+        The log-joint in one of two forms, which are told apart by the names of its parameters; -inf
+        for what is impossible. `log_joint(params, x, observed, state)` returns a number for one row
+        and one state, and is compiled by Numba: x is (d,), zero where `observed`, (d,), is False;
+        `state` is (h,) and boolean. If the last parameter is called `active` it is passed the
+        numbers of the active latents instead, in ascending order, which is faster if few of many
+        latents are active. Or vectorised, in NumPy, PyTorch or JAX: `log_joint(params, X, states)`
+        returns (n, s) for arrays (n, d) and (n, s, h), the latter zeros and ones of the type of X.
+        Only with a further parameter `observed`, (n, d), can values be missing.
     params : dict, NamedTuple, list, tuple, pytree or torch.nn.Module; or a callable
-        Parameters to start from, numbers and arrays, nested in any way; or a function `params(X,
-        n_latents, rng)` that makes them, with NaN in X where values are missing, and at most 20,000
-        rows, chosen at random, in X. All of the user's functions are given them in the same form,
-        but where `log_joint` is compiled dicts are NamedTuples: `params.W`. What follows from
-        others, such as a Gram matrix, may be among them where `update` makes it anew: it is then
-        computed once per iteration.
+        Initial parameters, numbers and arrays, nested in any way; or a function `params(X,
+        n_latents, rng)` that makes them from at most 20,000 random rows X, with NaN for missing
+        values. All functions get parameters in this form, except that a compiled `log_joint` gets
+        NamedTuples for dicts: `params.W`. Values that depend on others, such as a Gram matrix, can
+        be among them if `update` recomputes them: once per iteration.
     {n_latents}
     statistics : callable or None, default=None
         The first half of the M-step: `statistics(params, X, observed, states, weights)` returns a
-        dict of arrays that add over rows, for X (n, d), states (n, s, h) and their posterior
+        dict of arrays that are sums over rows, for X (n, d), states (n, s, h) and their posterior
         weights (n, s).
     update : callable, None or False, default=None
-        The second half: `update(params, statistics)` returns the new parameters. Without both
-        halves parameters follow the gradient of the bound, for which they must be arrays of
-        PyTorch or JAX, or a module. False changes nothing.
+        The second half: `update(params, statistics)` returns the new parameters. If both are None
+        parameters follow the gradient of the bound; they must then be arrays of PyTorch or JAX, or
+        a module. False keeps the parameters fixed.
     constraints : dict or None, default=None
-        "positive", "unit" (between 0 and 1) or "simplex" (the last axis sums to one) by name of a
-        parameter, for gradients. Names of nested parameters are joined by dots.
+        Constraints for gradients by names of parameters: "positive", "unit" (between 0 and 1) or
+        "simplex" (the last axis sums to one). Names of nested parameters are joined by dots.
     optimizer : callable, optax.GradientTransformation or None, default=None
-        A class or function that makes a `torch.optim.Optimizer` of a list of parameters, or an
+        A class or function that makes a `torch.optim.Optimizer` from a list of parameters, or an
         optax optimiser. None is Adam with a learning rate of 0.01. With `batch_size` there is a
-        step after each batch; else only steps that do not lower the bound are taken.
+        step after each batch; otherwise only steps that do not lower the bound are taken.
     mean : callable or None, default=None
         `mean(params, states)` of shape (n, s, d): the mean of the data given the states (n, s, h),
         for `reconstruct`. None integrates the joint over each value, which takes longer.
     sampler : callable or None, default=None
         `sampler(params, n, rng)`, which draws data (n, d) and states (n, h), for `sample`.
     log_constant : callable or None, default=None
-        `log_constant(params, X, observed)` of shape (n,): terms of the log-joint that no state
-        changes, which the fitness of parents leaves out (the paper's app:lpj). None is zero.
+        `log_constant(params, X, observed)` of shape (n,): terms of the log-joint that do not depend
+        on the state, which the fitness of parents leaves out (the paper's app:lpj). None is zero.
     compiled : bool, default=True
         False runs a `log_joint` of one state as plain Python, and one of JAX without `jax.jit`.
     prepare_rows : callable or None, default=None
-        `prepare_rows(params, X, observed)` of shape (n, e), in NumPy, which a `log_joint` of one
-        state is given in place of x: what all states of a row need, such as the products of x
-        with a dictionary, is then computed once per row and iteration.
+        `prepare_rows(params, X, observed)` of shape (n, e), in NumPy, which replaces x for a
+        `log_joint` of one state: what all states of a row need, such as products with a dictionary,
+        is then computed once per row and iteration.
     vectorized : bool or None, default=None
-        Whether `log_joint` is one of many states; None tells by its parameters.
+        Whether `log_joint` takes many states; None goes by its parameters.
     library : {"numpy", "torch", "jax"} or None, default=None
-        Of a vectorised `log_joint`; None is that of the arrays in `params`.
+        Library of a vectorised `log_joint`; None is that of the arrays in `params`.
     {common}
 
     Attributes
@@ -202,7 +200,7 @@ class BlackBox(LogJointEstimator, Specification):
     params_ : dict, NamedTuple, list, tuple, pytree or torch.nn.Module
         The learnt parameters, in the form of `params`.
     activation_probs_ : ndarray of shape (n_latents,)
-        Mean of the latents over the data.
+        Posterior means of the latents, averaged over the data.
     {attributes}
 
     Examples

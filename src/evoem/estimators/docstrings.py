@@ -1,4 +1,4 @@
-"""What the docstrings of several estimators say alike, written once."""
+"""Parts of docstrings that estimators share, written once."""
 
 import dataclasses
 from typing import TypeVar
@@ -9,51 +9,52 @@ SHARED = {
     "n_latents": """n_latents : int, default=8
         Number of binary latents, H.""",
     "common": """n_states : int, "all" or None, default=None
-        Latent states kept per data point, S. More is better and slower. "all" keeps all
-        2**n_latents of them, which makes inference exact. None takes 60, or all if fewer.
+        States kept per data point, S. More states give better results and take longer. "all" keeps
+        all 2**n_latents of them, which makes inference exact. None is 60, or all if there are
+        fewer.
     n_parents : int or None, default=None
-        Parents chosen per generation, N_p. None takes 6, or as many as there are states.
+        Parents selected per generation, N_p. None is 6, or `n_states` if that is smaller.
     n_children : int or None, default=None
-        Children of each parent, N_m; ignored with crossover. None takes 5, or as many as there are
-        latents.
+        Children of each parent, N_m; ignored with crossover. None is 5, or `n_latents` if that is
+        smaller.
     n_generations : int, default=2
-        Generations bred per iteration, N_g.
+        Generations per iteration, N_g.
     parents : {"fit", "random", "best"}, default="fit"
-        Parents drawn by fitness, or uniformly; or the best states.
+        Select parents by fitness, uniformly, or take the best states.
     mutation : {"uniform", "sparse", "guided"}, default="uniform"
-        Flip one uniformly chosen bit; or bits so that children are as sparse as the prior; or one
+        Flip one uniformly chosen bit; or bits such that children are as sparse as the prior; or one
         bit, often that of a latent which the model finds promising.
     crossover : bool, default=False
         Cross all pairs of parents before mutation.
     max_iter : int, default=200
-        Largest number of iterations.
+        Maximum number of iterations.
     tol : float, default=0.0001
         Stop when the bound rises by less than this per iteration, in nats per data point, on
         average over five iterations. 0 never stops early.
     batch_size : int or None, default={batch_size}
-        Rows per M-step at most (incremental EM): the data are shared out evenly. None is the
+        Largest number of rows per M-step (incremental EM); the data are split evenly. None is the
         paper's full batch.
     warm_start : bool, default=False
-        Continue from the last fit: with the same data it goes on as if it had never stopped, with
-        other data of the same width it starts from the learnt parameters.
+        Continue from the last fit: with the same data as if it had not ended, with other data of
+        the same width from the learnt parameters.
     keep_states : bool, default=True
-        Keep the states that were found for each row of the data, which `transform` and others use
-        for these rows. They are nearly all of a pickle. Without them states are inferred anew,
-        which takes longer and finds less good ones. A warm start always keeps them.
+        Keep the states of each row, which `transform` and other methods then use for these rows.
+        They make up most of a pickle. Without them states are inferred again, which takes longer
+        and finds slightly worse ones. A warm start always keeps them.
     n_jobs : int or None, default=None
-        Threads; -1 for all processors. The result does not depend on it.
+        Threads; -1 uses all processors. The result does not depend on it.
     random_state : int, RandomState, Generator or None, default=None
-        Everything random follows from it.
+        Seed of all random numbers.
     callback : callable or None, default=None
         Called with an `evoem.em.StepInfo` after each iteration, and with the `evoem.em.EMState` if
         it takes two arguments; returning True ends the run.
     verbose : int, default=0
         Iterations between lines on standard error; 0 or False writes none.""",
     "updates": """updates : {"monotone", "printed"}, default="monotone"
-        M-steps that never lower the bound, or those printed in the paper where they differ.""",
+        M-steps that never lower the bound, or those printed in the paper.""",
     "linear_updates": """updates : {"monotone", "printed", "authors"}, default="monotone"
-        M-steps that never lower the bound, those printed in the paper where they differ, or those
-        of its authors' programs.""",
+        M-steps that never lower the bound, those printed in the paper, or those of its authors'
+        programs.""",
     "attributes": """free_energy_ : float
         The bound per data point after the last E-step.
     free_energies_ : ndarray of shape (n_iterations,)
@@ -61,13 +62,13 @@ SHARED = {
     history_ : dict of ndarrays of shape (n_iterations,)
         "seconds", "states_evaluated" and "states_replaced" of each iteration.
     n_iter_ : int
-        Iterations run.
+        Number of iterations.
     converged_ : bool
-        Whether `tol` was reached.
+        Whether the bound stopped rising by more than `tol`.
     n_features_in_ : int
-        Features of the data, D.
+        Number of features, D.
     feature_names_in_ : ndarray of shape (n_features,)
-        Their names, only if the data had names, all of them strings.
+        Names of the features, only if they all have names that are strings.
     state_ : evoem.em.EMState
         All that a later `fit` with `warm_start` needs; without `keep_states` it has no rows.""",
 }

@@ -1,5 +1,4 @@
-"""The paper's models in the manner of scikit-learn: `NoisyOr`, `BinarySparseCoding`,
-`SpikeSlabCoding`."""
+"""Estimators of the paper's models: `NoisyOr`, `BinarySparseCoding`, `SpikeSlabCoding`."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -19,7 +18,7 @@ from evoem.runtime.communicator import Communicator
 
 @dataclass(eq=False, repr=False)
 class _PaperEstimator(EEMEstimator):
-    """What the three models of the paper share."""
+    """Base of the estimators of the paper's three models."""
 
     _: KW_ONLY
     init: str | Mapping[str, Any] = "mean"
@@ -32,7 +31,7 @@ class _PaperEstimator(EEMEstimator):
         choices = self._model.choices
         return {
             "init": choices["init"][0] if isinstance(self.init, Mapping) else self.init,
-            "updates": validation.choice("updates", self.updates, choices["updates"]),
+            "updates": self.updates,
         }
 
     def _check_parameters(self) -> None:
@@ -50,7 +49,7 @@ class _PaperEstimator(EEMEstimator):
 
 
 class _LinearEstimator(_PaperEstimator):
-    """What the two linear models share."""
+    """Base of the estimators of the two linear models."""
 
     _model: ClassVar[type[LinearModel]]
 
@@ -61,7 +60,7 @@ class _LinearEstimator(_PaperEstimator):
         return self._model(**self._model_options(by_feature))
 
     def _model_for(self, data: em.Data, comm: Communicator) -> LinearModel:
-        """Learnt feature by feature where that pays; nothing else depends on it."""
+        """The model, learnt feature by feature where that pays."""
         rows = AllRows(data.X, data.observed, comm)
         n_rows, n_features = rows.n_rows, data.X.shape[1]
         missing = 1 - rows.counts().sum() / (n_rows * n_features)
@@ -72,21 +71,20 @@ class _LinearEstimator(_PaperEstimator):
 @documented
 @dataclass(eq=False, repr=False)
 class NoisyOr(_PaperEstimator):
-    """Noisy-OR Bayes net: binary data, each on-value caused by at least one active latent.
+    """Noisy-OR Bayes net: binary data, in which active latents turn features on.
 
     Parameters
     ----------
     {n_latents}
     {common}
     init : {"random", "data"} or dict, default="random"
-        How parameters start: with weights uniform on [0, 1], as in the paper, or with random data
-        points; a dict gives some or all of `components` and `activation_probs`.
+        Initial parameters: weights uniform on [0, 1], as in the paper, or random data points. A
+        dict gives some or all of `components` and `activation_probs`.
     {updates}
     min_activation_prob : float, default=1e-08
-        Activation probabilities are kept at or above this; 1 / n_latents makes every latent take
-        part.
+        Lower limit of activation probabilities; 1 / n_latents keeps all latents in use.
     binarize : float or None, default=None
-        Values above this become 1, others 0. None takes data of 0, 1 and NaN only.
+        Threshold: values above it become 1, others 0. With None data must be 0, 1 or NaN.
 
     Attributes
     ----------
@@ -117,9 +115,7 @@ class NoisyOr(_PaperEstimator):
     def _make_model(self) -> NoisyOrModel:
         return NoisyOrModel(
             **self._model_options(),
-            min_activation_prob=validation.real(
-                "min_activation_prob", self.min_activation_prob, 1e-8, 0.5
-            ),
+            min_activation_prob=self.min_activation_prob,
         )
 
     def _check_parameters(self) -> None:
@@ -137,16 +133,15 @@ class NoisyOr(_PaperEstimator):
 @documented
 @dataclass(eq=False, repr=False)
 class BinarySparseCoding(_LinearEstimator):
-    """Binary sparse coding: data are sums of dictionary entries that are on or off, plus noise.
+    """Binary sparse coding: data are sums of the active dictionary entries, plus noise.
 
     Parameters
     ----------
     {n_latents}
     {common}
     init : {"mean", "data"} or dict, default="mean"
-        How parameters start: with the mean of the data plus noise, as in the paper, or with random
-        data points; a dict gives some or all of `components`, `activation_probs` and
-        `noise_variance`.
+        Initial dictionary: the mean of the data plus noise, as in the paper, or random data points.
+        A dict gives some or all of `components`, `activation_probs` and `noise_variance`.
     {linear_updates}
 
     Attributes
@@ -177,24 +172,23 @@ class BinarySparseCoding(_LinearEstimator):
 @documented
 @dataclass(eq=False, repr=False)
 class SpikeSlabCoding(_LinearEstimator):
-    """Spike-and-slab sparse coding: few dictionary entries are active, each with an amplitude.
+    """Spike-and-slab sparse coding: sums of few dictionary entries with Gaussian amplitudes.
 
     Parameters
     ----------
     {n_latents}
     {common}
     init : {"mean", "data", "authors"} or dict, default="mean"
-        How parameters start: with the mean of the data plus noise, as in the paper, or with random
-        data points, or as in the programs of the paper's authors, whose first `slab_means` are
-        standard normal; a dict gives some or all of `components`, `activation_probs`,
-        `noise_variance`, `slab_means` and `slab_covariance`.
+        Initial parameters: the mean of the data plus noise, as in the paper; random data points; or
+        as in the programs of the paper's authors, whose `slab_means` are standard normal. A dict
+        gives some or all of `components`, `activation_probs`, `noise_variance`, `slab_means` and
+        `slab_covariance`.
     {linear_updates}
     slab : {"diagonal", "full", "fixed"}, default="diagonal"
-        Covariance of the amplitudes: learnt as a diagonal or a full matrix, or held fixed (at one,
+        Covariance of the amplitudes: learnt as a diagonal or a full matrix, or fixed (at one,
         unless `init` gives it).
     learn_slab_means : bool, default=True
-        Whether the amplitudes' means are learnt; else they are held fixed (at one, unless `init`
-        gives them).
+        Whether the means of the amplitudes are learnt or fixed (at one, unless `init` gives them).
 
     Attributes
     ----------
@@ -207,8 +201,8 @@ class SpikeSlabCoding(_LinearEstimator):
     slab_means_ : ndarray of shape (n_latents,)
         Means of the amplitudes.
     slab_covariance_ : ndarray of shape (n_latents,), or (n_latents, n_latents) if full
-        Their covariance, or its diagonal. Where means and covariance are learnt, the scale between
-        amplitudes and dictionary is fixed by a second moment of one.
+        Their covariance, or its diagonal. If means and covariance are learnt, amplitudes are scaled
+        to a second moment of one.
     {attributes}
 
     Examples
@@ -232,6 +226,6 @@ class SpikeSlabCoding(_LinearEstimator):
 
     def _model_options(self, by_feature: bool = False) -> dict[str, Any]:
         return super()._model_options(by_feature) | {
-            "slab": validation.choice("slab", self.slab, self._model.choices["slab"]),
-            "learn_slab_means": validation.boolean("learn_slab_means", self.learn_slab_means),
+            "slab": self.slab,
+            "learn_slab_means": self.learn_slab_means,
         }

@@ -19,9 +19,9 @@ class InconsistentVersionWarning(sklearn.exceptions.InconsistentVersionWarning):
     Parameters
     ----------
     estimator_name : str
-        Its class.
+        Name of its class.
     current_version, original_version : str
-        That at hand, and that which made the pickle.
+        The version that is running, and the one that made the pickle.
 
     Examples
     --------
@@ -44,12 +44,12 @@ class InconsistentVersionWarning(sklearn.exceptions.InconsistentVersionWarning):
 
 @cache
 def version() -> str:
-    """That of the package."""
+    """The version of the package."""
     return importlib.metadata.version("evoem")
 
 
 class VersionedPickles(BaseEstimator):
-    """An estimator whose pickles carry the version, and warn where it is another one."""
+    """An estimator whose pickles record the version, with a warning where it differs."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), MADE_BY: version()}

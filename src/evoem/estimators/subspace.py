@@ -1,4 +1,4 @@
-"""The scikit-learn face of spike-and-slab coding with subspaces: `SubspaceCoding`."""
+"""The estimator of spike-and-slab coding with subspaces: `SubspaceCoding`."""
 
 from dataclasses import KW_ONLY, dataclass
 
@@ -11,31 +11,31 @@ from evoem.models import SubspaceModel
 @documented
 @dataclass(eq=False, repr=False)
 class SubspaceCoding(EEMEstimator):
-    """Spike-and-slab coding whose latents add several patterns each, in random amounts.
+    """Spike-and-slab coding in which each latent adds several patterns, with Gaussian amplitudes.
 
-    A latent is a mean and a few directions in which data differ from it, all switched on and off
-    together: where latents exclude each other, a mixture of Gaussians of low rank. Learning starts
-    from clusters of the data and their principal directions.
+    A latent has a mean and a few directions in which data differ from it, all switched on and off
+    together. With one active latent per row this is a mixture of Gaussians of low rank. Learning
+    starts from clusters of the data and their principal directions.
 
     Parameters
     ----------
     {n_latents}
     {common}
     rank : int, default=2
-        The most directions a latent may have. Fewer are taken where data do not bear more.
+        Largest number of directions per latent; latents with little evidence get fewer.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_patterns, n_features)
         The patterns of all latents, one after the other, the mean of each first.
     groups_ : ndarray of shape (n_latents + 1,)
-        Those of latent h are `components_[groups_[h]:groups_[h + 1]]`.
+        Latent h has the patterns `components_[groups_[h]:groups_[h + 1]]`.
     activation_probs_ : ndarray of shape (n_latents,)
         Prior probability of each latent.
     noise_variance_ : float
         Variance of the noise.
     slab_means_ : ndarray of shape (n_patterns,)
-        Mean of the amount of each pattern.
+        Mean of the amplitude of each pattern.
     slab_covariance_ : ndarray of shape (n_patterns,)
         Its variance.
     {attributes}

@@ -1,4 +1,4 @@
-"""The scikit-learn face of a variational autoencoder without an encoder: `TVAE`."""
+"""The estimator of a variational autoencoder without an encoder: `TVAE`."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -32,34 +32,34 @@ def _decoders() -> Any:
 class TVAE(LogJointEstimator):
     """A variational autoencoder with binary latents: a neural decoder, and no encoder.
 
-    Latents are independent, s_h ~ Bernoulli(π_h), and the data's mean is a neural network's output
-    for them. The network's weights follow the gradient of the truncated bound, and the states it is
-    a bound over are evolved, as in Drefs, Guiraud, Panagiotou and Lücke, *Direct Evolutionary
-    Optimization of Variational Autoencoders With Binary Latents*, 2022: nothing is amortised or
-    reparametrised. Needs PyTorch, the extra `torch`.
+    Latents are independent, s_h ~ Bernoulli(π_h), and a neural network maps them to the mean of the
+    data. Its weights follow the gradient of the truncated bound, whose states evolve as in Drefs,
+    Guiraud, Panagiotou and Lücke, *Direct Evolutionary Optimization of Variational Autoencoders
+    With Binary Latents*, 2022: without amortised inference or reparametrisation. Needs PyTorch, the
+    extra `torch`.
 
     Parameters
     ----------
     {n_latents}
     {common}
     hidden : sequence of int, default=(64,)
-        Units of the decoder's hidden layers, from the latents to the data; they are leaky rectified
-        linear ones. Without any, (), the decoder is linear.
+        Number of leaky rectified linear units of each hidden layer of the decoder, from the latents
+        to the data. () is a linear decoder.
     observable : {"gaussian", "bernoulli"}, default="gaussian"
-        Real data with noise of one variance, which is learnt, or binary data of 0, 1 and NaN.
+        Real data with Gaussian noise, whose variance is learnt, or binary data of 0, 1 and NaN.
     learning_rate : float, default=0.01
-        Of Adam, which takes a step after each batch. If `batch_size` is None there is one step per
-        iteration, which is taken only if it does not lower the bound.
+        Learning rate of Adam, which makes a step after each batch. If `batch_size` is None there is
+        one step per iteration, which is taken only if it does not lower the bound.
 
     Attributes
     ----------
     params_ : torch.nn.Module
-        The learnt decoder: `params_(states)` is its output, the data's mean or its log-odds, and
-        `params_.prior_logits` are the log-odds of π.
+        The learnt decoder: `params_(states)` is its output, the mean of the data or its log-odds,
+        and `params_.prior_logits` are the log-odds of π.
     noise_variance_ : float
         Variance of the noise, only if `observable` is "gaussian".
     activation_probs_ : ndarray of shape (n_latents,)
-        Mean of the latents over the data.
+        Posterior means of the latents, averaged over the data.
     {attributes}
 
     Examples

@@ -1,4 +1,4 @@
-"""Bands of a picture: each process has some consecutive rows of pixels, and what it needs around.
+"""Bands of a picture: consecutive rows of pixels for each process, and the rows around them.
 
 A patch belongs to the process that has the first row of its group, some consecutive rows of patches
 which are the same for any number of processes. So patches reach beyond a band: rows around it are

@@ -1,9 +1,9 @@
-"""Limits of time and memory, and what a run will take of both.
+"""Limits of time and memory, and predictions of what a run will take.
 
-A run has learnt from some patches, whose states it keeps. Those of the others, of a large image,
-are searched for with the learnt parameters when the image is finished. If time is short, that takes
-fewer E-steps; then fewer patches take part; and then there are fewer nonlocal passes, and at last
-none.
+A model learns from some patches and keeps their states. In a large image there are other patches:
+their states are searched for, with the learnt parameters, when the image is finished. If time is
+short, the search takes fewer E-steps; then fewer patches are used; then there are fewer nonlocal
+passes, down to none.
 """
 
 import math
@@ -25,7 +25,6 @@ from evoem.images.patches import Grid
 from evoem.images.settings import PATCHES_PER_SUBSPACE, Settings
 from evoem.runtime.communicator import Communicator
 from evoem.runtime.memory import available_memory
-from evoem.validation import Mask
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 140
@@ -46,6 +45,9 @@ MOST_RESERVED = 0.8
 # Patches that are learnt from, of a large image in a limited time, for each second of a thread.
 PATCHES_PER_SECOND = 1000
 INCOMPLETE_PATCHES_PER_SECOND = 500
+# What is not learning takes about so many seconds of a thread for each value: to look for noise, to
+# start, and to restore as few patches as cover the image.
+SECONDS_PER_VALUE = 2.4e-6
 FEWEST_LATENTS_IN_TIME = 256
 
 
@@ -59,9 +61,9 @@ def bytes_per_patch(settings: Settings, n_pixels: int, masked: bool) -> int:
 
 
 def memory_of_all(given: int | None, comm: Communicator) -> int:
-    """Bytes for all processes together, of which each may take what is given.
+    """Bytes for all processes together, given those for each.
 
-    By default half of what there is on a machine, for all that are on it.
+    By default half of the memory of each machine, shared by the processes on it.
     """
     here = comm.collect(platform.node())
     each = given or available_memory() // 2 // here.count(platform.node())
@@ -69,10 +71,10 @@ def memory_of_all(given: int | None, comm: Communicator) -> int:
 
 
 def bytes_of_statistics(settings: Settings, n_pixels: int, by_feature: bool) -> int:
-    """A guess at what subspaces need beside patches: second moments of pairs of patterns, of all
-    for all pixels or of those of a latent for each.
+    """An estimate of what the statistics of subspaces take: second moments of all pairs of
+    patterns, or, for each pixel, of the pairs within each latent.
 
-    Of each mini-batch, of two blocks that are worked on, and their sum.
+    There is one set for each mini-batch, two for the blocks being processed, and one for their sum.
     """
     rank = settings.get("rank", 0)
     if not rank:
@@ -87,7 +89,7 @@ def bytes_of_statistics(settings: Settings, n_pixels: int, by_feature: bool) -> 
 
 
 def patches_in_memory(canonical: Canonical, grid: Grid, settings: Settings, memory: int) -> int:
-    """Number of patches that fit into `memory` bytes, beside the image and statistics."""
+    """Number of patches that fit into `memory` bytes, besides the image and statistics."""
     reserved = min(memory // 2, bytes_beside_patches(canonical, grid, settings))
     return (memory - reserved) // _bytes_of_one(canonical, grid, settings)
 
@@ -105,7 +107,7 @@ def _bytes_of_one(canonical: Canonical, grid: Grid, settings: Settings) -> int:
 
 
 def enough_in_memory(canonical: Canonical, grid: Grid, settings: Settings, memory: int) -> int:
-    """The same, refused if there are fewer than latents."""
+    """The same; an error if there are fewer patches than latents."""
     n_patches = patches_in_memory(canonical, grid, settings, memory)
     if n_patches < settings["n_latents"]:
         raise ValueError(
@@ -116,7 +118,7 @@ def enough_in_memory(canonical: Canonical, grid: Grid, settings: Settings, memor
 
 
 def needed(canonical: Canonical, grid: Grid, settings: Settings, memory: int) -> int:
-    """Bytes that a run takes in all, if patches may take what `memory` leaves them."""
+    """Bytes that a run takes in total, if patches may use what is left of `memory`."""
     fitting = patches_in_memory(canonical, grid, settings, memory)
     n_patches = min(grid.n_patches, settings["n_learnt"], fitting)
     of_patches = int(n_patches) * _bytes_of_one(canonical, grid, settings)
@@ -126,7 +128,7 @@ def needed(canonical: Canonical, grid: Grid, settings: Settings, memory: int) ->
 def check_available(
     canonical: Canonical, grid: Grid, settings: Settings, memory: int, available: int
 ) -> None:
-    """Refuse a run that would be ended for taking too much, and say with what it would not be."""
+    """Refuse a run that would be killed for taking too much memory, and say what would help."""
     wanted = needed(canonical, grid, settings, memory)
     if wanted <= available:
         return
@@ -162,7 +164,7 @@ class Clock(NamedTuple):
         return np.inf if self.limit is None else self.limit - self.seconds
 
     def part(self, share: float) -> "Clock":
-        """A clock for what is done next, which may take this share of what is left."""
+        """A clock for the next part of the run, with this share of the time that is left."""
         if self.limit is None:
             return self
         seconds = self.seconds
@@ -173,13 +175,15 @@ UNLIMITED = Clock(0.0, None)
 
 
 def patches_in_time(
-    seconds: float, settings: Settings, given: Settings, observed: Mask | None
+    seconds: float, settings: Settings, given: Settings, canonical: Canonical
 ) -> int:
-    """Patches that a thread can learn from in a time, as far as can be guessed.
+    """A guess at the number of patches that a thread can learn from, with time left for the rest.
 
-    No fewer than a dictionary needs that has the size of the preset, or that was given.
+    At least as many as a dictionary of the given size, or of a preset, needs.
     """
-    rate = PATCHES_PER_SECOND if observed is None else INCOMPLETE_PATCHES_PER_SECOND
+    complete = canonical.observed is None
+    rate = PATCHES_PER_SECOND if complete else INCOMPLETE_PATCHES_PER_SECOND
+    seconds -= SECONDS_PER_VALUE * math.prod(canonical.shape)
     fewest = PATCHES_PER_SUBSPACE * max(given.get("n_latents", 0), FEWEST_LATENTS_IN_TIME)
     return int(min(settings["n_learnt"], max(seconds * rate, fewest)))
 
@@ -189,16 +193,16 @@ class Finish(NamedTuple):
 
     search_steps: int  # E-steps for states of patches that were not learnt from
     nonlocal_passes: int
-    thinning: int = 1  # every which row and column of those patches takes part
+    thinning: int = 1  # only every n-th row and column of those patches is used
 
     @property
-    def hurried(self) -> "Finish":
-        """The same with less search."""
+    def quickest_search(self) -> "Finish":
+        """The same with the fewest E-steps."""
         return self._replace(search_steps=FEWEST_SEARCH_STEPS)
 
 
-def taking_part(grid: Grid, thinning: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows and which columns of patches take part, beside patches that were learnt from."""
+def thinned(grid: Grid, thinning: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows and columns of patches are used, besides patches that were learnt from."""
     rows, columns = (
         (np.arange(len(starts)) % thinning == 0) | (np.arange(len(starts)) == len(starts) - 1)
         for starts in (grid.tops, grid.lefts)
@@ -206,12 +210,12 @@ def taking_part(grid: Grid, thinning: int) -> tuple[NDArray[np.bool_], NDArray[n
     return rows, columns
 
 
-def others(
+def unlearnt(
     patch_rows: PatchRows, learnt: NDArray[np.int64], thinning: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Numbers of patches of this process that were not learnt from and take part, some at once."""
+    """Numbers of patches of this process that are used but not learnt from, some at a time."""
     grid, ordered = patch_rows.grid, np.sort(learnt)
-    rows, columns = taking_part(grid, thinning)
+    rows, columns = thinned(grid, thinning)
     for numbers in patch_rows.numbers():
         row, column = np.divmod(numbers, len(grid.lefts))
         chosen = rows[row] & columns[column]
@@ -221,16 +225,16 @@ def others(
             yield numbers[chosen]
 
 
-def n_others(grid: Grid, learnt: NDArray[np.int64], thinning: int) -> int:
-    """How many there are in all processes."""
-    rows, columns = taking_part(grid, thinning)
+def n_unlearnt(grid: Grid, learnt: NDArray[np.int64], thinning: int) -> int:
+    """Number of these patches in all processes."""
+    rows, columns = thinned(grid, thinning)
     row, column = np.divmod(learnt, len(grid.lefts))
     known = np.count_nonzero(rows[row] & columns[column])
     return int(np.count_nonzero(rows) * np.count_nonzero(columns) - known)
 
 
 def finishes(best: Finish, widest_thinning: int, touching: int = 1) -> Iterator[Finish]:
-    """From the best to the quickest: patches overlap by half, unless nothing else is in time."""
+    """From the best to the quickest: patches overlap by half, unless there is no time for it."""
     for nonlocal_passes in range(best.nonlocal_passes, -1, -1):
         for thinning in range(1, widest_thinning + 1):
             for search_steps in range(best.search_steps, FEWEST_SEARCH_STEPS - 1, -1):
@@ -247,20 +251,20 @@ class Costs(NamedTuple):
 
     search_step: float  # of an E-step of a patch
     patch: float  # to reconstruct and merge one with states
-    block: float  # and what a block of them takes beside
+    block: float  # in addition for each block of them
     nonlocal_passes: tuple[float, ...] = ()  # of each pass over the whole image
 
-    def seconds(self, finish: Finish, n_learnt: int, n_others: int) -> float:
-        """How long it takes from the last iteration to the image."""
-        n_patches = n_learnt + n_others
+    def seconds(self, finish: Finish, n_learnt: int, n_unlearnt: int) -> float:
+        """Time from the last iteration to the image."""
+        n_patches = n_learnt + n_unlearnt
         n_blocks = -(-n_patches // bands.PATCHES_AT_ONCE)
-        searching = n_others * finish.search_steps * self.search_step
+        searching = n_unlearnt * finish.search_steps * self.search_step
         passes = self.nonlocal_passes[len(self.nonlocal_passes) - finish.nonlocal_passes :]
         return searching + n_patches * self.patch + n_blocks * self.block + sum(passes)
 
 
 class Forecast(NamedTuple):
-    """How long it will take to finish the image of a model, by what was measured with it."""
+    """A prediction of the time to finish the image of a model, from measurements with it."""
 
     costs: Costs
     grid: Grid
@@ -268,26 +272,26 @@ class Forecast(NamedTuple):
     n_images: int = 1  # that are to be finished
 
     def seconds(self, finish: Finish) -> float:
-        """From the last iteration to the end."""
-        number = n_others(self.grid, self.learnt, finish.thinning)
+        """Time from the last iteration to the end."""
+        number = n_unlearnt(self.grid, self.learnt, finish.thinning)
         return self.n_images * self.costs.seconds(finish, len(self.learnt), number)
 
     @property
     def widest_thinning(self) -> int:
-        """For patches that overlap by half."""
+        """The largest thinning with which patches overlap by half."""
         return max(1, min(self.grid.patch) // (2 * self.grid.widest_step))
 
     def reserved(self, best: Finish, allowed: float) -> float:
-        """Seconds of those allowed that are left for finishing the image.
+        """Seconds, of those allowed, to reserve for finishing the image.
 
         Nonlocal passes gain more than further iterations do.
         """
-        quickest = best.hurried._replace(thinning=self.widest_thinning)
+        quickest = best.quickest_search._replace(thinning=self.widest_thinning)
         quick, slow = self.seconds(quickest), self.seconds(best)
         return max(min(slow, allowed / 2), min(quick, MOST_RESERVED * allowed))
 
     def best_within(self, best: Finish, seconds: float) -> Finish:
-        """The best finish in that time, or the quickest there is."""
+        """The best finish within that time, or the quickest."""
         chosen = best
         for chosen in finishes(best, self.widest_thinning, self.grid.touching):
             if self.seconds(chosen) <= seconds:
@@ -296,7 +300,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(model: PatchModel, nonlocal_passes: int) -> Forecast:
-    """Measure how long it takes to search for states, to reconstruct and in nonlocal passes."""
+    """Measure the time of searching for states, reconstruction and nonlocal passes."""
     costs = costs_of(model, model.source.canonical, nonlocal_passes)
     return Forecast(costs, model.source.grid, model.numbers)
 
@@ -304,7 +308,7 @@ def forecast(model: PatchModel, nonlocal_passes: int) -> Forecast:
 def forecast_of_slices(
     canonical: Canonical, grid: Grid, n_images: int, model: PatchModel, nonlocal_passes: int
 ) -> Forecast:
-    """The same for images like this one, none of whose patches has states already."""
+    """The same for images like this one, whose patches have no states yet."""
     costs = costs_of(model, canonical, nonlocal_passes)
     return Forecast(costs, grid, np.empty(0, np.int64), n_images)
 

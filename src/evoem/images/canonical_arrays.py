@@ -1,4 +1,4 @@
-"""From any image array to (rows, columns, channels) of floats with a mask, and back."""
+"""Convert any image array to floats (rows, columns, channels) with a mask, and back."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ LEAST_DEVIATION, LARGEST_DEVIATION = 1e-6, 1e6
 
 
 class Canonical(NamedTuple):
-    """An image as the patches are cut from it, and what is needed to go back.
+    """An image in the form from which patches are cut, and how to convert it back.
 
     If several processes share it, arrays have the rows of this one.
     """
@@ -48,7 +48,7 @@ class Canonical(NamedTuple):
 
     @property
     def band(self) -> Band:
-        """Which rows each process has."""
+        """The rows of pixels that each process has."""
         return bands.whole(len(self.values)) if self.shared is None else self.shared
 
     @property
@@ -59,19 +59,19 @@ class Canonical(NamedTuple):
 
     @property
     def noise_floor(self) -> float:
-        """Variance below which the noise of `values` is known not to lie."""
+        """Known lower limit of the variance of the noise of `values`."""
         if self.transform is None:
             return 0.0
         return float(self.transform.floor / self.scale) ** 2
 
     @property
     def noise_unit(self) -> float:
-        """What a standard deviation of one is in the image's units, typically."""
+        """A typical standard deviation of one, in units of the image."""
         return self.scale * (1.0 if self.transform is None else self.transform.typical_deviation)
 
     @property
     def own_values(self) -> NDArray[np.float64]:
-        """Observed values as they were given, and zeros: (rows, columns, channels)."""
+        """Observed values as they were given, zeros elsewhere: (rows, columns, channels)."""
         given = _channels_last(self.image, self.channel_axis)[..., : self.values.shape[2]]
         return np.where(True if self.observed is None else self.observed, given, 0.0)
 
@@ -95,9 +95,9 @@ def read(
     missing_value: float | Sequence[float] | None = None,
     comm: Communicator = ALONE,
 ) -> Canonical:
-    """Check an image, its mask of missing values, True where something is, and its variances.
+    """Check an image, its mask, True where a value is missing, and its noise variances.
 
-    Of several processes each looks at its own rows only.
+    With several processes each reads only its own rows.
     """
     given = np.asarray(image)
     if 0 in given.shape:
@@ -159,7 +159,7 @@ def read(
 
 
 def _counted(missing: NDArray[np.bool_], what: str, band: Band) -> list[str]:
-    """A note about values that are missing, if there are any."""
+    """A note about missing values, if there are any."""
     number = band.count(missing)
     values = "value" if number == 1 else "values"
     verb = "was" if number == 1 else "were"
@@ -169,7 +169,7 @@ def _counted(missing: NDArray[np.bool_], what: str, band: Band) -> list[str]:
 def _offset_and_scale(
     values: NDArray[np.float64], where: NDArray[np.bool_], band: Band
 ) -> tuple[float, float]:
-    """Of values that were seen."""
+    """Offset and scale of observed values."""
     highest = band.largest(float(values.max(where=where, initial=-np.inf)))
     lowest = -band.largest(float(-values.min(where=where, initial=np.inf)))
     if lowest == highest:
@@ -189,8 +189,8 @@ def _rows_of(image: NDArray[Any], channel_axis: int | None, rows: slice) -> NDAr
     return np.moveaxis(np.array(np.moveaxis(image, channel_axis, -1)[rows]), -1, channel_axis)
 
 
-def alike(several: Sequence[Canonical]) -> list[Canonical]:
-    """The same images, all with the same offset and scale: those of their values together."""
+def on_common_scale(several: Sequence[Canonical]) -> list[Canonical]:
+    """The same images with a common offset and scale, those of all their values."""
     number, mean, squares, largest = 0, 0.0, 0.0, 0.0
     for one in several:
         seen = _seen(one)
@@ -218,14 +218,14 @@ def _rescaled(canonical: Canonical, offset: float, scale: float) -> Canonical:
 
 
 def moved(canonical: Canonical, by: float) -> Canonical:
-    """The same image with this subtracted from its values."""
+    """The same image with a constant subtracted from its values."""
     seen = True if canonical.observed is None else canonical.observed
     values = np.where(seen, canonical.values - by, 0.0).astype(np.float32)
     return canonical._replace(values=values, offset=canonical.offset + canonical.scale * by)
 
 
-def put_together(parts: Sequence[Canonical]) -> Canonical:
-    """Parts of images that are alike, one below the other."""
+def stacked(parts: Sequence[Canonical]) -> Canonical:
+    """Parts of images with a common offset and scale, one below the other."""
     first = parts[0]
     masks = []
     for name in ("observed", "observed_as_given"):
@@ -254,7 +254,7 @@ def mean_of(canonical: Canonical) -> float:
 
 
 def window(canonical: Canonical, where: tuple[slice, slice]) -> Canonical:
-    """A part of the image, of the same offset and scale, or what this process has of it."""
+    """A part of the image, with its offset and scale, or the rows of it that this process has."""
     rows, columns = where
     band = canonical.band
     mine = (band.inside(rows), columns)
@@ -269,7 +269,7 @@ def window(canonical: Canonical, where: tuple[slice, slice]) -> Canonical:
 
 
 def rows_for(canonical: Canonical, comm: Communicator) -> Canonical:
-    """The rows of an image that this process has, if several who have all of it share it evenly."""
+    """The rows of this process, if several that have the whole image share it evenly."""
     if comm.size == 1:
         return canonical
     band = bands.even(len(canonical.values), comm)
@@ -285,7 +285,7 @@ def rows_for(canonical: Canonical, comm: Communicator) -> Canonical:
 
 
 def share_again(canonical: Canonical, shared: Band | None) -> Canonical:
-    """The rows that this process has of an image that was `everywhere`, but for those as given."""
+    """The rows of this process, of an image that was `everywhere`."""
     if shared is None:
         return canonical
     rows = shared.rows
@@ -304,7 +304,7 @@ def share_again(canonical: Canonical, shared: Band | None) -> Canonical:
 
 
 def everywhere(canonical: Canonical) -> Canonical:
-    """What patches are cut from, of all rows, in every process: for small images."""
+    """All rows of an image in every process: for small images."""
     if canonical.shared is None:
         return canonical
     band = canonical.shared
@@ -321,7 +321,7 @@ def everywhere(canonical: Canonical) -> Canonical:
 def without(canonical: Canonical, held_out: NDArray[np.bool_]) -> Canonical:
     """The same image as if these values were missing too.
 
-    How it is to be learnt and restored is still decided by what is missing of it as given.
+    How to learn and restore it is still decided by what is missing in the input.
     """
     left = ~held_out if canonical.observed is None else canonical.observed & ~held_out
     values = np.where(left, canonical.values, np.float32(0.0))
@@ -419,7 +419,7 @@ def _per_value(
     channel_axis: int | None,
     shape: tuple[int, ...],
 ) -> NDArray[Any]:
-    """What is given per pixel, or per value, in the shape of the canonical image."""
+    """Values given per pixel, or per value, in the shape of the canonical image."""
     if given.shape == shape[:2]:
         return np.broadcast_to(given[..., None], shape)
     if channel_axis is not None and given.shape == image.shape:
@@ -429,7 +429,7 @@ def _per_value(
 
 
 def write(canonical: Canonical, values: NDArray[np.float64], keep_observed: bool) -> NDArray[Any]:
-    """A restored image with the layout, type and alpha of the one given."""
+    """A restored image with the layout, type and alpha of the input."""
     image = canonical.image
     restored = canonical.pixels(values)
     if image.dtype.kind == "b":

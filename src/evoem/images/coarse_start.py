@@ -1,11 +1,11 @@
-"""Where learning starts: a coarse image, made by a small model in seconds.
+"""Start learning from a coarse image, which a small model makes in seconds.
 
-A dictionary is made of patches, and of what is left of patches after the nearest of those is taken
-off (details). A small model of that kind starts from the damaged image, where a patch must stand
-for many to be rid of noise (centroids), the larger one from patches of the coarse image that are
-unlike each other. Subspaces start from clusters of the patches of either image, and from how
-damaged patches differ in each. From there a few iterations lead further than hundreds do from the
-mean of the data.
+A dictionary consists of patches, and of residuals of patches after the nearest of those is
+subtracted (details). A small model starts from the damaged image, where only means of many patches
+are free of noise (centroids); the larger one from patches of the coarse image that are far from
+each other. Subspaces start from clusters of patches of either image, and from the directions in
+which damaged patches differ within each. A few iterations from there lead further than hundreds
+from the mean of the data.
 """
 
 import math
@@ -18,7 +18,7 @@ from scipy import ndimage
 
 from evoem.images import canonical_arrays, patches
 from evoem.images.canonical_arrays import Canonical
-from evoem.images.merging import Estimate, at_home
+from evoem.images.merging import Estimate, own_estimates
 from evoem.images.patch_model import PatchModel
 from evoem.images.settings import (
     PATCHES_OF_PRESET,
@@ -77,7 +77,7 @@ Rows = NDArray[np.float32]
 
 
 class Coarse(NamedTuple):
-    """An image that is good enough to start from, and the damaged one that it was made of."""
+    """An image that is good enough to start from, and the damaged one that it was made from."""
 
     image: NDArray[np.float64]
     given: Canonical
@@ -95,7 +95,7 @@ class Coarse(NamedTuple):
 
 
 def most_varied_window(canonical: Canonical) -> Canonical:
-    """The image, or of a large one the window whose observed values differ most."""
+    """The image, or the window of a large image whose observed values vary most."""
     shape, band = canonical.shape, canonical.band
     height, width = (min(length, LARGEST) for length in shape[:2])
     if shape[:2] == (height, width):
@@ -124,7 +124,7 @@ def settings_of(small: Settings, canonical: Canonical) -> Settings:
 
 
 def filled(canonical: Canonical) -> NDArray[np.float64]:
-    """The damaged image with values where there are none."""
+    """The damaged image with its missing values filled in."""
     values = canonical.values.astype(np.float64)
     if canonical.observed is None:
         return values
@@ -140,7 +140,7 @@ def filled(canonical: Canonical) -> NDArray[np.float64]:
 
 
 def coarse_image(small: PatchModel, keep_observed: bool) -> Coarse:
-    """The image from patches that were learnt from; as it was given where there are none."""
+    """The image from patches that were learnt from; as given where there are none."""
     grid, rows = small.source.grid, small.source.rows
     given = canonical_arrays.everywhere(small.source.canonical)
     canvas = patches.Canvas(grid, rows.strip)
@@ -149,7 +149,7 @@ def coarse_image(small: PatchModel, keep_observed: bool) -> Coarse:
         Estimate(block.numbers, None, *small.reconstruct(block, kept))
         for block, kept in small.learnt_blocks()
     )
-    for one in at_home(estimates, rows):
+    for one in own_estimates(estimates, rows):
         canvas.add(one.numbers, one.mean, window)
     rows.add([canvas.totals, canvas.weights])
     image = rows.band.everywhere(canvas.mean())
@@ -173,8 +173,8 @@ def centroids(rows: Rows, number: int, seed: int) -> tuple[NDArray[np.float64], 
     return centres, rows - centres[labels].astype(rows.dtype)
 
 
-def unlike(rows: Rows, number: int, seed: int) -> tuple[NDArray[np.float64], Rows]:
-    """So many rows far from each other, and what is left of each row without the nearest."""
+def kmeans_seeds(rows: Rows, number: int, seed: int) -> tuple[NDArray[np.float64], Rows]:
+    """Rows far from each other, chosen by k-means++, and each row less the nearest of them."""
     if number >= len(rows):
         return centroids(rows, number, seed)
     from sklearn.cluster import kmeans_plusplus  # late: it takes a second
@@ -189,9 +189,9 @@ def unlike(rows: Rows, number: int, seed: int) -> tuple[NDArray[np.float64], Row
 def dictionary(
     learner: PatchModel,
     coarse: Coarse,
-    choose: Callable[[Rows, int, int], tuple[NDArray[np.float64], Rows]] = unlike,
+    choose: Callable[[Rows, int, int], tuple[NDArray[np.float64], Rows]] = kmeans_seeds,
 ) -> Any:
-    """Parameters of a sparse coding model to start from: patches, and details that they leave."""
+    """Initial parameters of a sparse coding model: patches, and details that these leave."""
     n_latents, seed = learner.search.n_latents, learner.search.seed
     grid = patches.regular_grid(coarse.image.shape, max(learner.source.grid.patch))
     numbers = np.random.default_rng(seed).permutation(grid.n_patches)[:EXAMPLES]
@@ -210,7 +210,9 @@ def dictionary_of_centroids(learner: PatchModel, coarse: Coarse) -> Any:
 
 
 def subspaces(learner: PatchModel, coarse: Coarse) -> Any:
-    """Clusters of patches of the coarse image, and how damaged patches differ in them."""
+    """Initial subspaces: clusters of patches of the coarse image, and how damaged patches differ
+    within them.
+    """
     model: Any = learner.model
     comm, (image, given) = learner.search.comm, coarse
     grid = patches.regular_grid(image.shape, max(learner.source.grid.patch))

@@ -1,4 +1,4 @@
-"""Spoil images for experiments: noise, and masks of pixels that are lost.
+"""Damage images for experiments: noise, and masks of lost pixels.
 
 A mask has the shape of the image, (rows, columns) or (rows, columns, channels), and is True where a
 value is missing. The same arguments give the same mask.
@@ -32,10 +32,10 @@ def add_noise(image: NDArray[Any], sigma: float, seed: int) -> NDArray[np.float6
 def missing_pixels(
     shape: tuple[int, ...], share: float, seed: int, per_channel: bool = False
 ) -> NDArray[np.bool_]:
-    """A mask of round(share * n) of the n pixels, drawn without preference.
+    """A mask of round(share * n) of the n pixels, chosen uniformly.
 
-    All channels of a pixel are missing together; with `per_channel` n counts single values, and
-    each is lost for itself.
+    All channels of a pixel are missing together; with `per_channel` n is the number of single
+    values, which are chosen independently.
     """
     share = validation.real("share", share, 0, 1)
     drawn = _image_shape(shape) if per_channel else _image_shape(shape)[:2]
@@ -71,7 +71,7 @@ def text_mask(shape: tuple[int, ...], text: str = TEXT, size: int = 16) -> NDArr
 def scratches(shape: tuple[int, ...], n: int, seed: int) -> NDArray[np.bool_]:
     """A mask of `n` thin, slightly bent lines, one to three pixels wide, that start anywhere.
 
-    With the same seed more scratches include the fewer. Needs Pillow.
+    With the same seed a larger number includes the scratches of a smaller one. Needs Pillow.
     """
     from PIL import ImageDraw
 

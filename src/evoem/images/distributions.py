@@ -1,4 +1,4 @@
-"""Distributions of noise. Those of scipy.stats are the same, and take a second to import."""
+"""Distributions of noise, without scipy.stats, which takes a second to import."""
 
 import math
 

@@ -1,8 +1,8 @@
-"""Choose among plans by how well they predict values that were held out: no clean image is needed.
+"""Choose among plans by how well they predict held-out values: no clean image is needed.
 
-A share of the observed values is held out as if missing, the same for all plans. Each is learnt
-from the rest, and now and then the restored image is compared with the held-out values. These have
-noise of their own, which no plan can predict: it makes all errors larger alike.
+A share of the observed values, the same for all plans, is held out as if it were missing. Each plan
+learns from the rest, and now and then its restored image is compared with the held-out values.
+Their noise, which no plan can predict, adds the same to all errors.
 """
 
 import math
@@ -37,7 +37,7 @@ PATIENCE = 3
 
 
 class Score(NamedTuple):
-    """How far what was predicted of held-out values is from them."""
+    """The error of a plan's predictions of held-out values."""
 
     patch_size: int
     n_latents: int
@@ -47,7 +47,7 @@ class Score(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The best of what was scored."""
+    """The best score so far, and its model."""
 
     plan: Plan
     score: Score
@@ -55,7 +55,7 @@ class Best(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What was chosen, and from what."""
+    """The chosen plan, and the scores it was chosen by."""
 
     plan: Plan
     scores: tuple[Score, ...]
@@ -71,7 +71,7 @@ class Selection(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Held-out values, and where they are in an image."""
+    """Held-out values, and their places in an image."""
 
     canonical: Canonical  # with them
     where: NDArray[np.bool_]
@@ -110,7 +110,7 @@ def hold_out(canonical: Canonical, seed: int) -> HeldOut:
 
 
 class Candidate:
-    """A plan that is learnt without the held-out values, and scored by them."""
+    """A plan that learns without the held-out values and is scored by them."""
 
     def __init__(self, plan: Plan, held_out: HeldOut, journal: Journal) -> None:
         self.plan = plan
@@ -177,7 +177,7 @@ def _tell(callback: Callback, progress: Progress) -> Any:
 
 
 def better(one: Best | None, other: Best | None) -> Best | None:
-    """The one with the smaller error; the first if they are the same, or if it is the only one."""
+    """The one with the smaller error; the first if both have the same, or if it is the only one."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=lambda best: best.score.heldout_error)
@@ -192,8 +192,8 @@ def select_plan(
 ) -> Selection:
     """The plan that predicts held-out values best, with the best number of iterations.
 
-    Each may take the same share of what is left of a limited time, as may the run with what was
-    chosen. If learning is interrupted, or the callback wants no more, there is no such run.
+    Each gets an equal share of the time that is left, and so does the final run of the chosen plan.
+    If learning is interrupted, or the callback ends it, there is no final run.
     """
     for plan in plans:
         check(held_out.rest, plan)

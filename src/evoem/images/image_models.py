@@ -1,4 +1,4 @@
-"""The models of patches, and all in which they differ, in one table."""
+"""The models of image patches, with everything in which they differ in one table."""
 
 import math
 from collections.abc import Callable
@@ -97,7 +97,7 @@ SUBSPACE_PRESETS: dict[str, Settings] = {
 
 
 class ImageModel(NamedTuple):
-    """What is special about a model when it is one of an image's patches."""
+    """How a model is used for the patches of an image."""
 
     make: Callable[[Settings, Canonical], LinearModel]
     params: type  # what is learnt, a NamedTuple
@@ -222,7 +222,7 @@ def default_model(preset: str) -> str:
 
 
 def settings_of(kind: ImageModel, name: str, given: Settings, canonical: Canonical) -> Settings:
-    """Settings of a preset for an image, those given as they are."""
+    """Settings of a preset for an image; given ones are not changed."""
     preset, incomplete = kind.presets[name], canonical.observed_as_given is not None
     if name == "paper":
         return consistent(preset | (kind.paper_inpainting if incomplete else {}), given)
@@ -232,7 +232,7 @@ def settings_of(kind: ImageModel, name: str, given: Settings, canonical: Canonic
 
 
 def estimator_maker(kind: ImageModel, learnt: PatchModel, max_iter: int) -> Callable[[], Any]:
-    """What makes a fitted estimator of a model, and takes little memory until it does."""
+    """A function that makes a fitted estimator of a model, and needs little memory until then."""
     search, evolution, state = learnt.search, learnt.search.evolution, learnt.state
     options = {
         "n_latents": search.n_latents,

@@ -1,4 +1,4 @@
-"""Where a restoration is: what is done of it, and its stage, kept in a file if one is given.
+"""The journal of a restoration: finished parts and the current stage, saved if a file is given.
 
 A restoration takes the same steps each time. To resume one, it takes them again: what the journal
 has noted is recalled instead of computed, and the stage that was at hand goes on from its last
@@ -122,7 +122,7 @@ class Journal:
         """Take a model to where this stage was, if it is to be resumed; what was noted of it."""
         if self._saved is None or not self.is_at(stage):
             return None
-        model.place(self._saved.state(model.model, model.patches.data, params))
+        model.set_state(self._saved.state(model.model, model.patches.data, params))
         model.infos = self._saved.infos
         self._place = Place(self._saved.stage, model, self._stage_noted)
         self._saved = None  # it takes much memory

@@ -1,4 +1,4 @@
-"""Which kernels a restoration needs, so that they can be compiled before it comes to them.
+"""The kernels that a restoration needs, so that they can be compiled ahead.
 
 `kernels_ahead.txt` has them in the order in which they are needed, those first that take longest
 to compile. `make kernels` writes it anew, after kernels or their arguments changed; what it lacks

@@ -14,11 +14,11 @@ def fill(
     near: NDArray[np.bool_],
     search_steps: int,
 ) -> NDArray[np.float64]:
-    """`mean` with new values where `near` is false, that is, where no patch saw anything.
+    """`mean` with new values where `near` is false: where no patch has any observed value.
 
-    There the model knows nothing but its prior. So patches across the edge of a hole are completed
-    first, what they say is taken as if it had been observed, and so on inwards. The result looks
-    like its surroundings, but is a guess.
+    There the model has only its prior. So patches across the edge of a hole are completed first,
+    their values are taken as observed, and so on inwards. The result looks like its surroundings,
+    but is a guess.
     """
     # All patches, whatever the stride: there is then always one across the edge.
     own, band = model.source.grid, model.source.canonical.band

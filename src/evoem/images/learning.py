@@ -1,4 +1,4 @@
-"""Learn a model of an image's patches in a limited time, and tell how it goes."""
+"""Learn a model of an image's patches in limited time, and report progress."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,22 +26,65 @@ RECENT = 5
 
 
 class Progress(NamedTuple):
-    """What is known after an iteration."""
+    """The progress of a restoration, which a callback gets after each iteration.
+
+    Attributes
+    ----------
+    iteration, max_iter : int
+        Number of this iteration, from one, and of the last one at most.
+    free_energy : float
+        The bound per patch.
+    noise_level : float
+        Learnt standard deviation of the noise, in units of the image.
+    active : float
+        Expected number of active latents per patch.
+    states_replaced : int
+        Kept states that were replaced by better ones.
+    patches_per_second : float
+    seconds : float
+        Time since the start.
+    seconds_left : float
+        Predicted time to the result, at most.
+    params : NamedTuple
+        The model's parameters.
+    stage : {"selecting", "coarse start", "learning"}
+        The part of the run.
+    restored : callable
+        `restored()` is the image, or all slices of a stack, as it would be returned now; takes a
+        while.
+    seconds_to_stop : float
+        Predicted time from an interrupt to the result, at most.
+    of_others : str
+        With several processes, time spent waiting for others and the amount of data sent to them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import evoem
+    >>> noisy = 100 + np.random.default_rng(0).normal(0, 10, (16, 16))
+    >>> def stop_early(progress):
+    ...     print(progress.stage, progress.iteration, progress.restored().shape)
+    ...     return True
+    >>> result = evoem.restore(noisy, preset="fast", callback=stop_early)
+    coarse start 1 (16, 16)
+    >>> result.ended
+    'callback'
+    """
 
     iteration: int
     max_iter: int
-    free_energy: float  # the bound per patch
-    noise_level: float  # standard deviation of the noise, in the image's units
-    active: float  # latents per patch
+    free_energy: float
+    noise_level: float
+    active: float
     states_replaced: int
     patches_per_second: float
-    seconds: float  # since the start
-    seconds_left: float  # at most
+    seconds: float
+    seconds_left: float
     params: Any
-    stage: str  # "selecting", "coarse start" or "learning"
-    restored: Callable[[], NDArray[Any]]  # the image as it would be returned now; takes a while
-    seconds_to_stop: float = 0.0  # from an interrupt to the result, at most
-    of_others: str = ""  # how long other processes were waited for, and what was sent to them
+    stage: str
+    restored: Callable[[], NDArray[Any]]
+    seconds_to_stop: float = 0.0
+    of_others: str = ""
 
 
 Callback = Callable[[Progress], Any]
@@ -51,7 +94,7 @@ Judge = Callable[[PatchModel], bool]
 
 
 class Fit(NamedTuple):
-    """A model that has learnt, and how its image is to be finished."""
+    """A learnt model, and how its image is to be finished."""
 
     kind: str  # of the model
     model: PatchModel
@@ -61,7 +104,7 @@ class Fit(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """What a stage needs beside its model to go on."""
+    """What a stage needs besides its model in order to resume."""
 
     limit: float | None  # of its clock
     allowed: float  # seconds at its start
@@ -87,10 +130,10 @@ class Stage(NamedTuple):
     comm: Communicator = ALONE
 
     def learn(self, model: PatchModel, start: Callable[[], Any]) -> Fit:
-        """Iterate from these parameters if any are made, or from where the journal has the stage.
+        """Iterate from the first parameters, or resume the stage from where the journal has it.
 
-        If the run is kept, an interrupt waits for the end of the iteration: what is kept is then
-        what a run has that was never interrupted.
+        If there is a checkpoint, an interrupt waits for the end of the iteration, so that a resumed
+        run equals one that was never interrupted.
         """
         advance = stages.begin(self.name, self.max_iter)
         params = IMAGE_MODELS[self.kind].params
@@ -115,13 +158,13 @@ class Stage(NamedTuple):
             self.journal.stop()
         finish = Finish(*reached.finish) if reached.finish else self.finish
         if stopped == "interrupted":
-            finish = self.finish.hurried
+            finish = self.finish.quickest_search
         return Fit(self.kind, model, finish, stopped or reached.ended or "max_iter")
 
     def _iterate(
         self, model: PatchModel, reached: Reached, advance: Callable[[int], None]
     ) -> tuple[Reached, str | None]:
-        """Learn: where that led, and what stopped it before it ended by itself, if anything did."""
+        """Learn; returns how far that led, and what stopped it early, if anything did."""
         watched = self.callback is not None or self.clock.limit is not None
         forecast, stopped = None, False
 
@@ -152,7 +195,7 @@ class Stage(NamedTuple):
     def _reason_to_end(
         self, model: PatchModel, forecast: Forecast | None, allowed: float
     ) -> str | None:
-        """Why this was the last iteration, if it was."""
+        """Why this iteration is the last one; None if it is not."""
         if self.judge is not None and self.judge(model):
             return "given up"
         if em.Convergence(self.tol)([info.free_energy for info in model.infos]):
@@ -164,7 +207,7 @@ class Stage(NamedTuple):
         return "max_iter" if len(model.infos) == self.max_iter else None
 
     def _progress(self, model: PatchModel, forecast: Forecast) -> Progress:
-        """Where the run stands."""
+        """The progress of the run."""
         info, recent = model.infos[-1], [entry.seconds for entry in model.infos[-RECENT:]]
         left = (self.max_iter - len(model.infos)) * sum(recent) / len(recent)
         left += forecast.seconds(self.finish)
@@ -181,7 +224,7 @@ class Stage(NamedTuple):
             params=model.params,
             stage=self.name,
             restored=lambda: self.preview(model),
-            seconds_to_stop=info.seconds + forecast.seconds(self.finish.hurried),
+            seconds_to_stop=info.seconds + forecast.seconds(self.finish.quickest_search),
             of_others=self.comm.report(),
         )
 
@@ -194,8 +237,12 @@ def learn(
     journal: Journal = UNKEPT,
     judge: Judge | None = None,
     measure: Measure = budget.forecast,
+    images_of: Callable[[Fit], NDArray[Any]] | None = None,
 ) -> Fit:
-    """Learn a model of an image's patches, after a small one if the plan starts from its image."""
+    """Learn a model of an image's patches, after a small one if the plan has a coarse start.
+
+    `images_of` makes previews, if the image is not what is to be restored.
+    """
     from_coarse = plan.settings["start"] == "coarse"
     if from_coarse:
         canonical = canonical_arrays.centred(canonical)
@@ -206,7 +253,10 @@ def learn(
         fit = Fit(plan.model, current, plan.best_finish, "")
         if current is not model:
             finish = best_finish(plan.model, current.source.grid, 0)
-            fit = over_all(Fit(plan.model, current, finish, ""), canonical, plan)
+            small = Fit(plan.model, current, finish, "", coarse=True)
+            fit = for_whole_image(small, canonical, plan)
+        if images_of is not None:
+            return images_of(fit)
         mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
         return canonical_arrays.write(canonical, mean, plan.keep_observed)
 
@@ -214,7 +264,7 @@ def learn(
     if from_coarse and not journal.is_at("learning"):
         first = learn_coarse(canonical, plan, clock, callback, journal, preview)
         if first.ended in ("callback", "interrupted"):
-            return over_all(first, canonical, plan)
+            return for_whole_image(first, canonical, plan)
 
     def start() -> Any:
         if first is None:
@@ -238,8 +288,8 @@ def learn(
     )
     fit = stage.learn(model, start)
     if first is not None and fit.ended == "interrupted" and not model.infos:
-        return over_all(
-            first._replace(ended=fit.ended, finish=first.finish.hurried), canonical, plan
+        return for_whole_image(
+            first._replace(ended=fit.ended, finish=first.finish.quickest_search), canonical, plan
         )
     return fit
 
@@ -252,7 +302,7 @@ def learn_coarse(
     journal: Journal,
     preview: Callable[[PatchModel], NDArray[Any]],
 ) -> Fit:
-    """Learn the small model, of a window if the image is large."""
+    """Learn the small model, from a window if the image is large."""
     window = coarse_start.most_varied_window(canonical)
     kind = IMAGE_MODELS[plan.model]
     settings = coarse_start.settings_of(kind.small, window)
@@ -286,9 +336,9 @@ def new_model(
     plan: Plan,
     learnt: Learnt | None = None,
 ) -> PatchModel:
-    """A model for an image, to learn from as many patches as there is memory for.
+    """A new model for an image, which learns from as many patches as fit into memory.
 
-    One that adopts what was learnt elsewhere has a few.
+    A model that adopts what another one has learnt needs only a few.
     """
     room = budget.enough_in_memory(canonical, grid, settings, plan.memory)
     most = settings["n_learnt"] if learnt is None else settings["n_latents"]
@@ -315,17 +365,17 @@ def new_model(
 
 
 def adopted(canonical: Canonical, plan: Plan, learnt: Learnt, ended: str) -> Fit:
-    """What another run of the plan learnt, for this image."""
+    """A model for this image with what another run of the plan has learnt."""
     if plan.settings["start"] == "coarse":
         canonical = canonical_arrays.centred(canonical)
-    finish = plan.best_finish.hurried if ended == "interrupted" else plan.best_finish
+    finish = plan.best_finish.quickest_search if ended == "interrupted" else plan.best_finish
     model = new_model(canonical, plan.grid, plan.model, plan.settings, plan, learnt)
     model.adopt(learnt, finish.search_steps)
     return Fit(plan.model, model, finish, ended)
 
 
-def over_all(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
-    """What the small model learnt, perhaps from a part of the image, for all of it."""
+def for_whole_image(small: Fit, canonical: Canonical, plan: Plan) -> Fit:
+    """The small model, which may have learnt from a part of the image, for all of it."""
     model, finish = small.model, small.finish
     shape, grid = canonical.shape, small.model.source.grid
     if grid.shape != shape:

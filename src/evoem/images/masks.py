@@ -1,9 +1,9 @@
-"""Masks: made larger, described, and proposed for scratches, dust, dead pixels and text.
+"""Masks: grow them, describe them, and propose them for scratches, dust, dead pixels and text.
 
-What is proposed are thin things outside of the range of all that surrounds them. Thin is what an
-opening takes away: brighter than what is left of a picture when everything narrower than a disc is
-removed, or, the other way round, darker. Fine texture is thin as well, so that a thing counts only
-if it stands out from its surroundings' range, and several times as far as the texture there.
+Proposed are thin things outside the range of their surroundings. Thin is what a morphological
+opening removes: brighter than the picture without everything narrower than a disc, or, the other
+way round, darker. Fine texture is thin as well, so a thing counts only if it stands out from the
+range of its surroundings, and several times as far as the texture there.
 """
 
 import numpy as np

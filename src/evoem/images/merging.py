@@ -1,4 +1,4 @@
-"""Put patches together to an image."""
+"""Merge overlapping patches into an image."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Merged(NamedTuple):
 
 
 class Weighting(NamedTuple):
-    """How much overlapping patches count."""
+    """Weights of overlapping patches."""
 
     window: NDArray[np.float64]  # (n_pixels,)
     by_variance: bool
@@ -48,17 +48,17 @@ class Estimate(NamedTuple):
 
 
 def weighting(grid: patches.Grid, merge: str, noise_variance: float) -> Weighting:
-    """What a way to merge means for patches of a grid."""
+    """The weighting of an option `merge` for the patches of a grid."""
     kind = "mean" if merge == "variance" else merge
     window = patches.window(grid.patch, kind, grid.shape[2])
     floor = VARIANCE_FLOOR * noise_variance + float(np.finfo(float).tiny)
     return Weighting(window, merge == "variance", floor)
 
 
-def at_home(estimates: Iterator[Estimate], rows: PatchRows) -> Iterator[Estimate]:
-    """Estimates of the patches that belong to this process, which may have been made in others.
+def own_estimates(estimates: Iterator[Estimate], rows: PatchRows) -> Iterator[Estimate]:
+    """Estimates of the patches that belong to this process, even if others have made them.
 
-    All processes must ask for them, and do so as often.
+    All processes must call this, and take the same number of items.
     """
     comm = rows.band.comm
     if comm.size == 1:

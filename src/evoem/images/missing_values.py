@@ -1,8 +1,8 @@
-"""Values of an image that are no measurements: declared, and such as no picture has.
+"""Values that stand for missing ones: declared by the user, or outside any picture's range.
 
-A file may have a value that stands for missing, often one far outside of the picture's range, such
-as -3.4e38. Left in, it would be the scale of everything else. Hot pixels and the like, within
-reach of the picture's own values, are a matter of its noise: see `noise_outliers`.
+Files often mark missing values by one far outside the range of the picture, such as -3.4e38. Left
+in, it would set the scale of everything else. Hot pixels and the like, within reach of the
+picture's own values, belong to its noise: see `noise_outliers`.
 """
 
 from itertools import pairwise
@@ -28,7 +28,7 @@ SOLID = np.ones((3, 3), np.bool_)
 
 
 def implausible(values: NDArray[np.float64], missing: Mask, band: Band | None = None) -> Mask:
-    """Where values (rows, columns, channels) are such as no picture has beside the others.
+    """Where values (rows, columns, channels) are too far from the others to be of a picture.
 
     Light has no such gaps: around a star or a spark there are values in between. Each process may
     have some rows of the picture.

@@ -31,7 +31,7 @@ class Whitening(NamedTuple):
 
 
 def clamp_brightest(image: NDArray[Any], share: float) -> NDArray[np.float64]:
-    """The image with its brightest pixels, a share of all, as bright as the brightest of the rest.
+    """The image with a share of its pixels, the brightest, clamped to the brightest of the rest.
 
     >>> clamp_brightest(np.array([[1, 2, 3, 40]]), 0.25)
     array([[1., 2., 3., 3.]])
@@ -77,7 +77,7 @@ def unit_range(X: NDArray[np.float64]) -> NDArray[np.float64]:
 def binary_patches(
     image: NDArray[Any], patch_size: int, n_patches: int, *, clamp: float = 0.01, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Patches of zeros and ones, each pixel being one with the probability of its brightness.
+    """Patches of zeros and ones: each pixel is one with a probability given by its brightness.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ def binary_patches(
 
 
 def zca(X: NDArray[Any], retained: float = 0.95) -> Whitening:
-    """ZCA whitening of rows, with the directions that hold this share of their variance.
+    """ZCA whitening of rows, in the directions that hold this share of their variance.
 
-    The others are taken off: to whiten them would amplify noise.
+    The others are removed, since whitening them would amplify noise.
 
     >>> import numpy as np
     >>> mixed = np.array([[2, 1, 0], [0, 1, 0], [0, 0, 3]])
@@ -138,7 +138,7 @@ def whitened_patches(
     retained: float = 0.95,
     seed: int = 0,
 ) -> tuple[NDArray[np.float64], Whitening]:
-    """Whitened patches from random places that have some structure.
+    """Whitened patches from random places, of those that have some structure.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Variance of noise against signal, from the flat blocks of one channel.
+"""Variance of the noise against the signal, from the flat blocks of one channel.
 
 A block of a picture is turned into cosine coefficients. White noise puts the same power into each
 of them, independently; texture puts most of its power into the low ones. So blocks are *chosen* by

@@ -1,4 +1,4 @@
-"""Values that pile up at the ends of a detector's range, and what that does to their variance."""
+"""Clipping at the ends of a detector's range, and its effect on variances."""
 
 import numpy as np
 from numpy.typing import NDArray

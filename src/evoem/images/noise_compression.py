@@ -1,4 +1,4 @@
-"""Whether a picture was compressed as JPEG, which takes noise away with the detail.
+"""Detect JPEG compression, which removes noise together with detail.
 
 JPEG rounds the cosine coefficients of blocks of 8 × 8 pixels, most of those of high frequencies to
 zero. In blocks that are cut along the same grid these are still zero; in blocks of any other grid

@@ -1,4 +1,4 @@
-"""The noise of one picture, found in the picture alone.
+"""Estimate the noise of a picture from that picture alone.
 
 What is decided, and by which rule:
 

@@ -1,4 +1,4 @@
-"""Noise whose variance is given for each value, as error planes of FITS and MRI have it."""
+"""Noise with a given variance for each value, as in the error planes of FITS and MRI."""
 
 from copy import copy
 from typing import Any, Self

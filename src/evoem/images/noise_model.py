@@ -1,4 +1,4 @@
-"""What is known of the noise of an instrument: a record that can be asked, scaled and stored.
+"""The noise of an instrument: a record that can be queried, scaled and stored.
 
 The variance of a value with the expectation m is `gain · max(m − offset, 0) + read_variance`.
 `gain` is the number of grey levels a photon makes, `offset` the pedestal: the grey level of no
@@ -96,33 +96,33 @@ def _cross_correlation(value: Any) -> Array:
     return cross
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Noise:
     """The noise of a picture: variance = gain · (signal - offset) + read variance.
 
     Parameters
     ----------
     gain, offset, read_variance : float or tuple of float, default=0.0
-        Of all channels, or of each.
+        For all channels, or for each.
     correlation : ndarray of shape (rows, columns), optional
-        The autocorrelation over lags; both sizes are odd, and the middle one is lag zero. None:
+        The autocorrelation over lags; both sizes are odd, and the middle is lag zero. None:
         neighbours are independent.
     channel_correlation : ndarray of shape (channels, channels), optional
         None: channels are independent.
     cross_correlation : ndarray of shape (channels, channels, rows, columns), optional
-        That of channel a with channel b at a lag, where channels differ; the other two are its
-        summary.
+        The correlation of channel a with channel b at each lag, if it differs between channels;
+        the other two then summarise it.
     clipped : pair of float or None, default=(None, None)
-        The lowest and the highest level where values pile up.
+        The lowest and the highest level, at which values pile up.
     outliers : float, default=0.0
-        Share of values that are no measurements: hot, dead, salt and pepper, cosmic rays.
+        Share of values that are not measurements: hot or dead pixels, salt and pepper, cosmic rays.
     compressed : bool, default=False
         Whether the picture went through JPEG, which leaves less noise where it is flat than beside
         detail.
     curve_signal, curve_variance : ndarray of shape (channels, points), optional
-        The variances measured, and at which signals.
+        The measured variances, and the signals they belong to.
     measured_correlation : ndarray of shape (rows, columns), optional
-        The autocorrelation measured, be it that of noise or of texture.
+        The measured autocorrelation, whether of noise or of texture.
     notes : tuple of str, default=()
         What could not be estimated.
     told : bool, default=True
@@ -206,6 +206,17 @@ class Noise:
         object.__setattr__(self, "curve_signal", signal)
         object.__setattr__(self, "curve_variance", variance)
 
+    def __repr__(self) -> str:
+        """Fields that differ from their defaults; arrays by their shapes."""
+        said = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, np.ndarray):
+                said.append(f"{each.name}=<{' x '.join(map(str, value.shape))} array>")
+            elif value != each.default:
+                said.append(f"{each.name}={value!r}")
+        return f"Noise({', '.join(said)})"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Noise) and self.to_json() == other.to_json()
 
@@ -213,7 +224,7 @@ class Noise:
         return hash(self.to_json())
 
     def variance(self, mean: ArrayLike) -> Array:
-        """Variances of values with these expectations.
+        """Variances of values with these means.
 
         Parameters
         ----------
@@ -244,7 +255,7 @@ class Noise:
         return f"correlated {name}" if correlated else name
 
     def describe(self) -> str:
-        """What was found.
+        """Describe the noise in one line.
 
         Returns
         -------

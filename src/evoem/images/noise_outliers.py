@@ -1,4 +1,4 @@
-"""Values that are no measurements: hot and dead pixels, salt and pepper, cosmic rays.
+"""Outliers: hot and dead pixels, salt and pepper, cosmic rays.
 
 An outlier lies beyond all but one of the observed values around it (the second largest or smallest
 of eight) by more than noise explains. Lines and edges have two neighbours like themselves, so they

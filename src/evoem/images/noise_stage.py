@@ -1,4 +1,4 @@
-"""What is done about the noise of an image before its patches are learnt from.
+"""Deal with the noise of an image before a model learns from its patches.
 
 White Gaussian noise needs nothing: its level is learnt with the dictionary, unless wide areas have
 none, which would pull it down. Other noise, and that, is told

@@ -1,23 +1,23 @@
 """Nonlocal Bayes: similar patches of a restored image say more about each other than a dictionary.
 
-A dictionary has what is common all over an image. Around a patch there is more to know: an edge of
-just this bend, a texture of just this width. So the patches of the restored image around it that
-are most similar to it get a Gaussian of their own, with their mean and covariance, and given that
-Gaussian each of them is estimated anew from what was observed of it (Lebrun, Buades and Morel, "A
+A dictionary has what is common all over an image. The surroundings of a patch tell more: there are
+edges of just this curvature, textures of just this width. So the most similar patches of the
+restored image around a patch get a Gaussian of their own, with their mean and covariance. Under
+that Gaussian each of them is estimated again from its observed values (Lebrun, Buades and Morel, "A
 nonlocal Bayesian image denoising algorithm", 2013, who had no dictionary).
 
 With K similar patches x_k, of mean m, and Z = (x_k - m) / √K, row by row,
 
     x = m + Zᵀ z + e,    z ~ N(0, 1),    e ~ N(0, ε 1),    y = x + noise of variance σ²,
 
-so that z has the posterior N(A⁻¹ Z (y - m), (σ² + ε) A⁻¹) with A = Z Zᵀ + (σ² + ε) 1, over what was
-observed. With fewer observed values than K, Zᵀ A⁻¹ Z (y - m) = Zᵀ Z B⁻¹ (y - m) costs less, where
-B = Zᵀ Z + (σ² + ε) 1 over these.
+so z has the posterior N(A⁻¹ Z (y - m), (σ² + ε) A⁻¹) with A = Z Zᵀ + (σ² + ε) 1, over observed
+values. If there are fewer than K of these, Zᵀ A⁻¹ Z (y - m) = Zᵀ Z B⁻¹ (y - m) costs less, where
+B = Zᵀ Z + (σ² + ε) 1 over observed values.
 
-Noise of photons has a variance of its own in each value. It is told from the restored image, pass
-by pass, and similar patches have about the same: so each of their values is divided by the
-deviation of the noise there, their mean one, and all of the above holds. What is averaged then are
-values, not their square roots, which makes a difference where photons are few.
+Photon noise has a different variance in each value, which is computed from the restored image, pass
+by pass. In similar patches it is about the same. So each of their values is divided by the root of
+the mean variance there, and all of the above holds. Averages are then taken of values, not of their
+square roots, which matters where photons are few.
 """
 
 import math
@@ -38,7 +38,7 @@ from evoem.images.noise_transform import NoiseTransform
 from evoem.images.patches import Grid
 from evoem.models.subspace.small_systems import System, cholesky, solve_back
 from evoem.runtime import interrupts
-from evoem.runtime.compile import kernel
+from evoem.runtime.compile import kernel, part_of_kernel
 from evoem.runtime.threads import in_threads
 
 # Widths of the patches of each pass in turn, of a grey image: first much is seen of each, which
@@ -75,7 +75,7 @@ class Images(NamedTuple):
 
 
 class PatchShape(NamedTuple):
-    """That of a patch, and how many start in a row of the image."""
+    """The shape of a patch, and how many patches start in a row of the image."""
 
     height: int
     width: int
@@ -84,14 +84,14 @@ class PatchShape(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Variances of what a Gaussian of similar patches does not explain."""
+    """Variances that a Gaussian of similar patches does not explain."""
 
     variance: float  # σ²
     residual: float  # ε
 
 
 class Sums(NamedTuple):
-    """Weighted sums of estimated patches, from a row of the image on."""
+    """Weighted sums of estimated patches, from some row of the image on."""
 
     total: NDArray[np.float64]  # (rows, columns × channels)
     weight: NDArray[np.float64]
@@ -99,7 +99,7 @@ class Sums(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Arrays to work in, for K similar patches of D values."""
+    """Scratch memory for K similar patches of D values."""
 
     Z: NDArray[np.float64]  # (K, D)
     U: NDArray[np.float64]  # (K, D): of complete patches, which may be all
@@ -132,7 +132,7 @@ def widths_for(canonical: Canonical) -> tuple[int, ...]:
 
 
 def own_variances(canonical: Canonical) -> NoiseTransform | VarianceMap | None:
-    """What knows the variances of independent noise, if each value has one of its own."""
+    """The transform that knows the variances of independent noise, if they differ."""
     transform = canonical.transform
     return None if transform is None or transform.correlated else transform
 
@@ -142,8 +142,8 @@ def pass_grids(
 ) -> list[Grid]:
     """The grids of reference patches, for the last `n_passes` passes over an image.
 
-    Patches of colour are smaller, for about as many values. They overlap by half: each stands for
-    many that are similar.
+    Colour patches are smaller, with about as many values as grey ones. They overlap by half, which
+    is enough since each stands for many similar ones.
     """
     last = widths[len(widths) - n_passes :]
     own = [max(round(width / math.sqrt(shape[2])), 1) for width in last]
@@ -151,17 +151,17 @@ def pass_grids(
 
 
 def offsets_within(radius: int) -> NDArray[np.int64]:
-    """From a patch to those around it, the nearest first: they are mostly the most similar."""
+    """Offsets from a patch to those around it, the nearest, and mostly the most similar, first."""
     steps = np.arange(-radius, radius + 1)
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     return offsets[np.argsort((offsets**2).sum(1), kind="stable")]
 
 
-@kernel
+@part_of_kernel
 def find_similar(guide, usable, top, shape, offsets, lefts, found, counts):
-    """For each of some left columns, patches around the one there, those most similar first.
+    """For each of some left columns, the patches around the one there, the most similar first.
 
-    `guide` is flat; `usable` says of which patches, by top row and left column, all is known;
+    `guide` is flat; `usable` tells, by top row and left column, which patches are fully known;
     `found` (len(lefts), n_similar) gets their numbers, row by row.
     """
     height, width, channels, _ = shape
@@ -205,7 +205,7 @@ def find_similar(guide, usable, top, shape, offsets, lefts, found, counts):
                 counts[n] = min(counts[n] + 1, n_similar)
 
 
-@kernel
+@part_of_kernel
 def centre_patches(group, mean):
     """Patches become Z, in place."""
     K, D = group.shape
@@ -221,7 +221,7 @@ def centre_patches(group, mean):
             group[k, d] = (group[k, d] - mean[d]) * scale
 
 
-@kernel
+@part_of_kernel
 def divide_by_deviations(images, shape, found, Z, unit):
     """Z in units of the noise's deviation at each value of similar patches, which `unit` gets."""
     height, width, channels, n_lefts = shape
@@ -240,9 +240,9 @@ def divide_by_deviations(images, shape, found, Z, unit):
             Z[k, d] /= unit[d]
 
 
-@kernel
+@part_of_kernel
 def cholesky_whiten(Z, seen, noise, U, variance):
-    """U = L⁻¹ Z, where A = L Lᵀ over what was seen, and the variance of a patch seen so."""
+    """U = L⁻¹ Z, where A = L Lᵀ over observed values, and the variance of a patch observed so."""
     K, D = Z.shape
     total = noise.variance + noise.residual
     left = noise.variance / total
@@ -274,11 +274,11 @@ def cholesky_whiten(Z, seen, noise, U, variance):
             variance[d] = total * variance[d] + noise.residual
 
 
-@kernel
+@part_of_kernel
 def posterior_mean(y, seen, U, noise, mean):
-    """Mean of a patch given what was observed of it, and U of those similar to it.
+    """Mean of a patch given its observed values, and U of those similar to it.
 
-    Of both their mean was taken off.
+    From both their mean has been subtracted.
     """
     K, D = U.shape
     mean[:] = 0.0
@@ -293,7 +293,7 @@ def posterior_mean(y, seen, U, noise, mean):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
 
 
-@kernel
+@part_of_kernel
 def covariance_of(Z, covariance):
     """Zᵀ Z."""
     K, D = Z.shape
@@ -304,11 +304,11 @@ def covariance_of(Z, covariance):
                 covariance[c, d] += Z[k, c] * Z[k, d]
 
 
-@kernel
+@part_of_kernel
 def posterior_mean_of_incomplete(y, seen, Z, covariance, noise, mean):
-    """The same mean where something is missing, for which a factor serves no other patch.
+    """The same mean for a patch with missing values, whose factor no other patch can use.
 
-    `covariance` is Zᵀ Z, needed if fewer values were seen than there are similar patches.
+    `covariance` is Zᵀ Z, needed if there are fewer observed values than similar patches.
     """
     K, D = Z.shape
     total = noise.variance + noise.residual
@@ -353,15 +353,15 @@ def posterior_mean_of_incomplete(y, seen, Z, covariance, noise, mean):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
 
 
-@kernel
+@part_of_kernel
 def _gather(image, top, begin, height, span, patch):
-    """Values of the patch whose rows start here."""
+    """Values of the patch whose rows start at these places."""
     for u in range(height):
         for v in range(span):
             patch[u * span + v] = image[top + u, begin + v]
 
 
-@kernel
+@part_of_kernel
 def estimate_group(images, shape, found, noise, weighting, scratch, sums):
     """Estimate patches that are similar to each other, and add them to sums.
 
@@ -435,10 +435,10 @@ def one_pass(
     band: Band | None = None,
     advance: Callable[[int], None] = lambda n_parts: None,
 ) -> NDArray[np.float64]:
-    """The image by the groups of these patches, merged; NaN where there are none.
+    """The image merged from the groups of these patches; NaN where there are none.
 
-    Each process has the rows of its band, of the images and of the result. Only patches of which
-    all is known are similar to others.
+    Each process has the rows of its band, of the images and of the result. Only patches that are
+    fully known can be similar to others.
     """
     band = bands.whole(grid.shape[0]) if band is None else band
     patch_rows = bands.patch_rows(grid, band, ROWS_AT_ONCE)
@@ -519,10 +519,10 @@ def refine(
     journal: Notes | None = None,
     begin: Callable[[str, int], Callable[[int], None]] = lambda name, total: lambda n_parts: None,
 ) -> Merged:
-    """A merged image after `n_passes` passes, those that the journal knows being done already.
+    """A merged image after `n_passes` passes; those that the journal has noted are not repeated.
 
-    With `keep_observed`, what was observed is taken to be without noise. Standard deviations stay
-    as they are: similar patches are so by their errors too, and would be far too sure.
+    With `keep_observed`, observed values are taken to be free of noise. Standard deviations do not
+    change: patches are similar partly by their errors, and would be far too certain.
     """
     given, observed, transform = canonical.values, _observed(canonical), own_variances(canonical)
     band = canonical.band
@@ -568,7 +568,7 @@ def in_own_units(
     middle: float,
     transform: NoiseTransform | VarianceMap,
 ) -> Images:
-    """The same in the image's own units, with the variances of its noise; compared as before."""
+    """Images in the image's own units, with the variances of its noise; compared as before."""
     return images._replace(
         given=(given - middle).astype(np.float32),
         restored=(restored - middle).astype(np.float32),
@@ -577,7 +577,7 @@ def in_own_units(
 
 
 def seconds(canonical: Canonical, n_passes: int, n_jobs: int) -> tuple[float, ...]:
-    """How long each pass over an image will take, by a few rows of its grid."""
+    """Predicted seconds of each pass over an image, from a few rows of its grid."""
     spent = []
     for grid in pass_grids(canonical.shape, n_passes, widths_for(canonical)):
         images, some = sample(canonical, grid)

@@ -41,49 +41,50 @@ class Options(TypedDict, total=False):
     """What `restore`, `denoise` and `inpaint` have in common."""
 
     channel_axis: Annotated[
-        int | None, Setting("Where the channels are. They are restored together.")
+        int | None, Setting("Axis of the channels, which are restored together.")
     ]
     alpha: Annotated[
-        bool, Setting("The last of four channels is kept as it is and not learnt from.", True)
+        bool, Setting("Keep the last of four channels as it is, and do not learn from it.", True)
     ]
     model: Annotated[
         str | None,
         Setting(
-            "Spike-and-slab sparse coding with several patterns a latent, with one, as in the "
-            'paper, or binary sparse coding. By default "es3c" for the preset "paper", else '
-            '"subspaces".',
+            "Spike-and-slab sparse coding with several patterns per latent (subspaces) or with "
+            'one, as in the paper (es3c), or binary sparse coding (ebsc). By default "es3c" with '
+            'the preset "paper", else "subspaces".',
             choices=MODELS,
         ),
     ]
     noise: Annotated[
         Any,
         Setting(
-            "What is known of the noise: auto tells from the image whether it grows with the "
-            "signal, whether neighbours or channels are correlated, and which values are outliers; "
-            "gaussian takes it to be white; poisson-gaussian takes neighbours to be independent; "
-            "correlated is found as by auto; or an evoem.Noise. By default auto, or gaussian with "
-            'the preset "paper".',
+            "Which noise to expect: auto finds out from the image whether it grows with the "
+            "signal, whether it is correlated between neighbours or channels, and which values are "
+            "outliers; gaussian expects white noise; poisson-gaussian expects neighbours to be "
+            "independent; correlated is the same as auto; or an evoem.Noise. By default auto, or "
+            'gaussian with the preset "paper".',
         ),
     ]
     noise_variance: Annotated[
         Any,
         Setting(
-            "The variance of the noise of each pixel, or of each value of a channel, where it is "
-            "known; infinite or NaN where there is no measurement. Noise is not looked for then."
+            "The variance of the noise of each pixel, or of each value of a channel, if it is "
+            "known; infinite or NaN where there is no measurement. The noise is then not "
+            "estimated."
         ),
     ]
     missing_value: Annotated[
         float | Sequence[float] | None,
         Setting(
-            "A value that stands for missing, such as -9999, or several, such as 0 and 255 for "
-            "salt and pepper. NaN always does."
+            "A value that means missing, such as -9999, or several, such as 0 and 255 for "
+            "salt-and-pepper noise. NaN always does."
         ),
     ]
     preset: Annotated[
         str,
         Setting(
-            "Values for all options from patch_size to merge; each can be given on its own. Those "
-            "of the paper are as printed, and not fitted to the image.",
+            "Defaults for all options from patch_size to merge; each can still be set on its own. "
+            "Those of the paper are as published, and not adapted to the image.",
             "balanced",
             choices=PRESETS,
         ),
@@ -91,8 +92,8 @@ class Options(TypedDict, total=False):
     patch_size: Annotated[
         int | Sequence[int] | None,
         Setting(
-            "Width of the square patches. That of a preset shrinks for small images. Several, of "
-            "which the best is chosen, with select.",
+            "Width of the square patches; presets take a smaller one for small images. With "
+            "select, several widths to choose from.",
             least=1,
             preset=True,
         ),
@@ -100,42 +101,43 @@ class Options(TypedDict, total=False):
     n_latents: Annotated[
         int | Sequence[int] | None,
         Setting(
-            "Size of the dictionary. That of a preset shrinks for small images. Several, of which "
-            "the best is chosen, with select.",
+            "Size of the dictionary; presets take a smaller one for small images. With select, "
+            "several sizes to choose from.",
             least=1,
             preset=True,
         ),
     ]
     rank: Annotated[
         int | None,
-        Setting("Directions that a latent of subspaces has, at most.", least=1, preset=True),
+        Setting("Largest number of directions per latent, for subspaces.", least=1, preset=True),
     ]
     n_states: Annotated[int | None, Setting("States kept per patch.", least=1, preset=True)]
-    n_parents: Annotated[int | None, Setting("States that have children.", least=1, preset=True)]
+    n_parents: Annotated[
+        int | None, Setting("States that have children, in each generation.", least=1, preset=True)
+    ]
     n_children: Annotated[int | None, Setting("Children of each parent.", least=1, preset=True)]
     n_generations: Annotated[
         int | None, Setting("Generations per iteration.", least=1, preset=True)
     ]
     n_parts: Annotated[int | None, Setting("Mini-batches per iteration.", least=1, preset=True)]
     parents: Annotated[
-        str | None, Setting("How parents are chosen: fit, random or best.", preset=True)
+        str | None, Setting("How parents are selected: fit, random or best.", preset=True)
     ]
     mutation: Annotated[
-        str | None, Setting("How children differ: uniform, sparse or guided.", preset=True)
+        str | None, Setting("How children are mutated: uniform, sparse or guided.", preset=True)
     ]
     crossover: Annotated[
         bool | None,
         Setting(
-            "Whether every pair of parents is crossed before children differ; n_children is then "
-            "not used.",
+            "Whether all pairs of parents are crossed before mutation; n_children is then ignored.",
             preset=True,
         ),
     ]
     slab: Annotated[
         str | None,
         Setting(
-            "Covariance of the amplitudes of es3c: learnt as a diagonal or a full matrix, or held "
-            "fixed at one, and their means too. By default diagonal, full with the preset "
+            "Covariance of the amplitudes of es3c: learnt as a diagonal or a full matrix, or "
+            "fixed at one together with their means. By default diagonal, full with the preset "
             '"paper", and fixed where something is missing.',
             choices=SLABS,
             preset=True,
@@ -145,7 +147,8 @@ class Options(TypedDict, total=False):
         str | None,
         Setting(
             "M-steps of es3c and ebsc: those that never lower the bound, which is the default, "
-            "those that the paper prints, or those of its authors' programs, with their start.",
+            "those printed in the paper, or those of its authors' programs, which also start "
+            "differently.",
             choices=UPDATES,
             preset=True,
         ),
@@ -154,7 +157,7 @@ class Options(TypedDict, total=False):
         str | None,
         Setting(
             "What learning starts from: patches of a coarse image, which a small model makes in "
-            "seconds, or the mean of the data with noise, as in the paper (for subspaces, "
+            "seconds, or the mean of the data plus noise, as in the paper (for subspaces, "
             "clusters of the damaged patches).",
             choices=STARTS,
             preset=True,
@@ -164,7 +167,7 @@ class Options(TypedDict, total=False):
     nonlocal_passes: Annotated[
         int | None,
         Setting(
-            "Passes of nonlocal Bayes over the image that the model restored: 3 by default, or 0 "
+            "Passes of nonlocal Bayes over the image that the model has restored: 3 by default, 0 "
             'with the preset "paper"; 0 turns them off. They need patches that overlap by half.',
             least=0,
             most=MOST_NONLOCAL_PASSES,
@@ -174,9 +177,9 @@ class Options(TypedDict, total=False):
     merge: Annotated[
         str | None,
         Setting(
-            "How overlapping patches are averaged: all alike, by distance to the patch's centre, "
-            "or by the inverse of their posterior variance; the last by default, or the centre "
-            'where something is missing, or the mean with the preset "paper".',
+            "How overlapping patches are averaged: all with the same weight, by distance to the "
+            "centre of the patch, or by the inverse of their posterior variance. By default "
+            'variance, centre where something is missing, and mean with the preset "paper".',
             choices=MERGES,
             preset=True,
         ),
@@ -184,8 +187,8 @@ class Options(TypedDict, total=False):
     tol: Annotated[
         float,
         Setting(
-            "Stop when the bound rises by less than this per iteration, in nats per patch. 0 "
-            "does not.",
+            "Stop when the bound rises by less than this per iteration, in nats per patch; 0 "
+            "never stops early.",
             0.0,
             least=0,
         ),
@@ -193,56 +196,59 @@ class Options(TypedDict, total=False):
     time_limit: Annotated[
         float | None,
         Setting(
-            "Seconds after which the result must be there, as far as can be foreseen.", least=0
+            "Seconds within which the result should be there, as far as that can be predicted.",
+            least=0,
         ),
     ]
     stride: Annotated[
         int | None,
         Setting(
-            "Steps between patches; by default 1, or up to a third of a patch for images of "
-            "millions of pixels.",
+            "Distance between neighbouring patches; by default 1, or up to a third of a patch for "
+            "images of millions of pixels.",
             least=1,
         ),
     ]
     memory: Annotated[
         int | None,
         Setting(
-            "Bytes that may be taken, up to some hundred millions of the program's own; by default "
-            "half of what the machine has. If patches and their states do not fit, or are very "
-            "many, the model learns from a random choice of patches, and the image is restored "
-            "block by block.",
+            "Bytes that the run may take, not counting some hundred megabytes for the program "
+            "itself; by default half of the machine's memory. If patches and their states do not "
+            "fit, or are very many, the model learns from a random selection of patches, and the "
+            "image is restored block by block.",
             least=1,
         ),
     ]
     select: Annotated[
         str | None,
         Setting(
-            "Choose the number of iterations, up to max_iter, by how well a random fiftieth of the "
-            "observed values is predicted from the others, and learn again from all of them.",
+            "Choose the number of iterations, up to max_iter, by how well a random fiftieth of "
+            "the observed values is predicted from the others, and then learn again from all of "
+            "them.",
             choices=SELECTS,
         ),
     ]
     restarts: Annotated[
-        int, Setting("Seeds that select chooses from: seed and those that follow.", 1, least=1)
+        int,
+        Setting(
+            "Number of seeds that select chooses from: seed and those that follow.", 1, least=1
+        ),
     ]
-    seed: Annotated[
-        int, Setting("Everything random follows from it.", 0, least=0, most=LARGEST_SEED)
-    ]
+    seed: Annotated[int, Setting("Seed of all random numbers.", 0, least=0, most=LARGEST_SEED)]
     n_jobs: Annotated[
         int | None,
-        Setting("Threads; -1 for all processors. The result does not depend on it.", -1),
+        Setting("Threads; -1 uses all processors. The result does not depend on it.", -1),
     ]
     checkpoint: Annotated[
         str | Path | None,
         Setting(
-            "File that the run is kept in, so that it can go on where it was stopped. It must not "
-            "exist yet unless resume is given."
+            "File that the run is saved to, so that it can be resumed. It must not exist yet "
+            "unless resume is given."
         ),
     ]
     every: Annotated[
         float,
         Setting(
-            "Seconds between checkpoints, at least; there is one at the end in any case.",
+            "Seconds between checkpoints, at least; one is always written at the end.",
             60.0,
             least=0,
         ),
@@ -250,33 +256,32 @@ class Options(TypedDict, total=False):
     resume: Annotated[
         bool,
         Setting(
-            "Go on from the checkpoint if it exists: the result is that of a run that was never "
-            "stopped, to the bit. Image and options must be the same, but for n_jobs, verbose, "
-            "callback and every.",
+            "Resume from the checkpoint if it exists: the result is that of an uninterrupted run, "
+            "to the bit. Image and options must be the same, except for n_jobs, verbose, callback "
+            "and every.",
             False,
         ),
     ]
     comm: Annotated[
         Any,
         Setting(
-            "Other processes, such as evoem.distributed.world(): all are given the same image, "
-            "which may be mapped into memory, and the same options. Each reads its own rows and "
-            "returns those of the image that one process alone would return, to the bit."
+            "Other processes, such as evoem.distributed.world(). All are given the same image, "
+            "which may be memory-mapped, and the same options. Each reads and returns only its "
+            "own rows, which are those of the result of a single process, to the bit."
         ),
     ]
     verbose: Annotated[
         bool,
         Setting(
-            "Show how far it is: a progress bar where tqdm is installed, else lines on standard "
-            "error.",
+            "Show progress: a bar if tqdm is installed, else lines on standard error.",
             False,
         ),
     ]
     callback: Annotated[
         Callable[..., Any] | None,
         Setting(
-            "Called with a Progress after each iteration; returning True ends the run. An "
-            "interrupt (Ctrl-C) does so too: what was learnt up to then is used."
+            "Called with an evoem.Progress after each iteration; returning True ends the run. An "
+            "interrupt (Ctrl-C) ends it too: what has been learnt up to then is used."
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""A model of an image's patches: it learns from some, and reconstructs these and others."""
+"""A model of an image's patches, which learns from some and reconstructs these and others."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +42,7 @@ class Patches(NamedTuple):
 
 
 class PatchSource:
-    """Where patches come from: an image, and the grid on which they lie.
+    """The source of patches: an image, and the grid on which they lie.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class PatchSource:
             self._observed = np.ones(self._values.shape, np.bool_)
 
     def cut(self, numbers: NDArray[np.int64]) -> Patches:
-        """The patches of these numbers, which belong to this process."""
+        """The patches with these numbers, which belong to this process."""
         X, observed = self._cut(numbers)
         return Patches(numbers, em.Data(X, observed, self.positions(self.grid, numbers)))
 
     def cut_share(self, numbers: NDArray[np.int64], comm: Communicator) -> Patches:
-        """An even share, for each process, of the patches of these numbers, wherever they lie."""
+        """An even share, for each process, of the patches with these numbers, wherever they lie."""
         mine = even_share(len(numbers), comm)
         if self.canonical.shared is None:
             return self.cut(numbers[mine])
@@ -99,7 +99,7 @@ class PatchSource:
         return X, patches.cut(self._observed, self.grid, numbers, self._first)
 
     def positions(self, grid: Grid, numbers: NDArray[np.int64]) -> Positions:
-        """Where patches of this or another grid lie among the points of the spatial prior."""
+        """Positions of patches, of this or another grid, among the points of the spatial prior."""
         if self.points is None:
             return None
         corners = np.stack(grid.places(numbers), axis=1) - grid.margin + self.grid.margin
@@ -118,7 +118,7 @@ def points_for(grid: Grid, patch_size: int, n_learnt: int) -> tuple[int, int]:
 
 
 class Search(NamedTuple):
-    """How states are searched for."""
+    """Settings of the search for states."""
 
     n_latents: int
     n_states: int
@@ -130,7 +130,7 @@ class Search(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """What a model has learnt, without the patches and their states, which take much memory."""
+    """What a model has learnt, without its patches and their states, which take much memory."""
 
     params: Any
     infos: list[em.StepInfo]
@@ -140,12 +140,12 @@ class Learnt(NamedTuple):
 class PatchModel:
     """A model of the patches of an image, learnt from all or many of them.
 
-    `numbers` are those of the patches that it learns from, in all processes; `patches` are this
-    one's share of them, and `state` holds their states.
+    `numbers` are those of the patches that it learns from, in all processes; `patches` is the share
+    of this process, and `state` has their states.
     """
 
     state: em.EMState
-    _places: Ranges  # of the patches of each process among `numbers`
+    _shares: Ranges  # of the patches of each process among `numbers`
 
     def __init__(
         self, model: LinearModel, source: PatchSource, numbers: NDArray[np.int64], search: Search
@@ -166,7 +166,7 @@ class PatchModel:
     # ------------------------------------------------------------------------------- learning
 
     def start(self, params: Any = None) -> None:
-        """Get ready to learn, from these parameters if any are given."""
+        """Set the first state, from these parameters or from the model's own."""
         data, search = self.patches.data, self.search
         if params is None:
             rng = np.random.default_rng(search.seed)
@@ -178,20 +178,20 @@ class PatchModel:
         if self.source.points is not None:
             field = spatial_prior.uniform(self.source.points, params.activation_probs)
             params = params._replace(field=field)
-        self.place(self._first_state(params))
+        self.set_state(self._first_state(params))
 
-    def place(self, state: em.EMState) -> None:
-        """Go on from a state of this process's patches, which are then in whole blocks."""
+    def set_state(self, state: em.EMState) -> None:
+        """Go on from a state of this process's patches, which are moved into whole blocks."""
         search = self.search
         shared = SharedRows(
             self.model, self.patches.data, state.params, search.n_parts, search.comm
         )
         self.patches = Patches(self.numbers[shared.rows], shared.data)
         self.state = shared.forth(state)
-        self._places = shared.of_all
+        self._shares = shared.of_all
 
     def iterate(self, max_iter: int, after: Callable[[], bool] = lambda: False) -> None:
-        """So many iterations, or fewer if what is called after each returns True."""
+        """Run at most `max_iter` iterations, until `after`, called after each, returns True."""
 
         def take(info: em.StepInfo, state: em.EMState) -> bool:
             self.state = state
@@ -212,22 +212,22 @@ class PatchModel:
 
     @property
     def learnt(self) -> Learnt:
-        """What another one may adopt."""
+        """What another model of the same image can adopt."""
         return Learnt(self.params, self.infos.copy(), self.n_learnt)
 
     def adopt(self, learnt: Learnt, search_steps: int) -> None:
-        """Take what another one learnt, from other patches of the image."""
+        """Take over what a model has learnt from other patches of the image."""
         self.infos, self.n_learnt = learnt.infos, learnt.n_patches
-        self.place(self._first_state(learnt.params))
+        self.set_state(self._first_state(learnt.params))
         found = self.infer(self.patches, search_steps, self.state.states)
         self.state = self.state._replace(states=found)
 
     def adopt_states(self, learnt: Learnt, states: States) -> None:
-        """The same with the states of these patches, which were learnt from elsewhere."""
+        """The same with the states of these patches, which the other model has learnt from."""
         self.infos, self.n_learnt = learnt.infos, learnt.n_patches
         own = states[even_share(len(states), self.search.comm)]
         unknown = np.full(own.shape[:2], -np.inf)
-        self.place(em.EMState(learnt.params, own, unknown, (), False, 0, self.search.seed))
+        self.set_state(em.EMState(learnt.params, own, unknown, (), False, 0, self.search.seed))
 
     def _first_state(self, params: Any) -> em.EMState:
         return em.init(
@@ -249,12 +249,12 @@ class PatchModel:
 
     @property
     def noise_variance(self) -> float:
-        """That of the noise, as it was learnt."""
+        """The learnt variance of the noise."""
         return self.noise_level**2
 
     @property
     def noise_level(self) -> float:
-        """Its standard deviation."""
+        """The learnt standard deviation of the noise."""
         return float(np.sqrt(self.params.noise_variance))
 
     @property
@@ -265,7 +265,7 @@ class PatchModel:
 
     @property
     def derived(self) -> Any:
-        """What the model makes of the learnt parameters, once for all blocks of patches."""
+        """The result of `model.prepare`, computed once for all blocks of patches."""
         if self._derived is None or self._derived[0] is not self.params:
             derived = self.model.prepare(self.params, self.patches.data.X.dtype)
             self._derived = self.params, derived
@@ -276,10 +276,11 @@ class PatchModel:
     def learnt_blocks(self) -> Iterator[tuple[Patches, States]]:
         """Patches that were learnt from, with their states, block by block.
 
-        All processes must ask for them: products of matrices are rounded by their sizes, so that
-        blocks have the same rows in any number of processes, which borrow the ends of their last.
+        All processes must call this. The rounding of matrix products depends on their sizes, so
+        blocks have the same rows with any number of processes, which borrow the rest of their last
+        block from each other.
         """
-        comm, size, places = self.search.comm, bands.PATCHES_AT_ONCE, self._places
+        comm, size, places = self.search.comm, bands.PATCHES_AT_ONCE, self._shares
         starts = np.arange(0, len(self.numbers), size)
         taken = whole_blocks(places, np.append(starts, len(self.numbers)))
         lasts = [
@@ -302,10 +303,10 @@ class PatchModel:
                 which = slice(start - own.start, min(start + size, mine.stop) - own.start)
                 yield self.patches.part(which), self.state.states[which]
 
-    def other_blocks(
+    def unlearnt_blocks(
         self, numbers: Iterable[NDArray[np.int64]], search_steps: int
     ) -> Iterator[tuple[Patches, States]]:
-        """Others of the grid that belong to this process, some at a time, with states that
+        """Other patches of the grid that belong to this process, some at a time, with states that
         `search_steps` E-steps find."""
         for some in numbers:
             block = self.source.cut(some)

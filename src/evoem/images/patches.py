@@ -25,7 +25,7 @@ Numbers = NDArray[np.integer] | slice
 
 
 class Grid(NamedTuple):
-    """Where the patches of an image lie: every combination of a top row and a left column."""
+    """The patches of an image: every combination of a top row and a left column."""
 
     shape: tuple[int, int, int]  # of the image
     patch: tuple[int, int]  # height and width of a patch
@@ -52,14 +52,14 @@ class Grid(NamedTuple):
         return rows + 2 * self.margin, columns + 2 * self.margin, channels
 
     def inside(self, framed: NDArray[Any], first_row: int = 0) -> NDArray[Any]:
-        """The image without its frame, or what is there of it, from a row of the frame on."""
+        """The image without its frame, or the part of it from some row of the frame on."""
         rows, columns, _ = self.shape
         start, stop = (max(end - first_row, 0) for end in (self.margin, self.margin + rows))
         return framed[start:stop, self.margin : self.margin + columns]
 
     @property
     def widest_step(self) -> int:
-        """From one patch to the next, in pixels."""
+        """The largest distance from one patch to the next, in pixels."""
         down, across = np.diff(self.tops), np.diff(self.lefts)
         if self.own_tops is not None:  # from slice to slice is no step
             down = down[down == np.diff(self.own_tops)]
@@ -67,23 +67,23 @@ class Grid(NamedTuple):
 
     @property
     def touching(self) -> int:
-        """Every which patch is enough to cover the image."""
+        """The largest n for which every n-th patch covers the image."""
         return max(1, min(self.patch) // self.widest_step)
 
     def places(self, numbers: Numbers | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The same as corners, within the slices that an image is put together from."""
+        """The same as `corners`, within the slices of a stacked image."""
         if self.own_tops is None:
             return self.corners(numbers)
         return self._replace(tops=self.own_tops, own_tops=None).corners(numbers)
 
     @property
     def extents(self) -> tuple[int, int]:
-        """The largest of those rows and columns."""
+        """The largest of these rows and columns."""
         tops = self.tops if self.own_tops is None else self.own_tops
         return int(tops.max()), int(self.lefts.max())
 
     def corners(self, numbers: Numbers | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Top rows and left columns of the patches of these numbers; None is all of them."""
+        """Top rows and left columns of the patches with these numbers; None means all."""
         if numbers is None:
             numbers = slice(None)
         if isinstance(numbers, slice):
@@ -131,9 +131,9 @@ def cut(
 ) -> NDArray[Any]:
     """Patches (n, n_pixels) of these numbers, in their order and of the image's type.
 
-    None is all patches. Beyond the edges of the image there are zeros. No memory is taken beyond
-    that of the result, and of an image with its frame if there is one. If `first_row` is given,
-    `image` has the rows of the image from that one on which these patches need.
+    None means all patches. Beyond the edges of the image there are zeros. Memory is needed only for
+    the result, and for the image with its frame if there is one. If `first_row` is given, `image`
+    has only the rows from there on that these patches need.
     """
     tops, lefts = grid.corners(numbers)
     if first_row is None:
@@ -153,8 +153,8 @@ def cut(
 def window(patch: tuple[int, int], kind: str, channels: int) -> NDArray[np.float64]:
     """Positive weights (n_pixels,) of the pixels of a patch of this height and width.
 
-    "mean" weighs all alike; "centre" is a Gaussian, because a patch tells most about pixels that
-    it shows together with all of their neighbours.
+    "mean" gives all the same weight; "centre" is a Gaussian, because a patch tells most about
+    pixels that it contains together with all of their neighbours.
     """
     validation.choice("kind", kind, WINDOWS)
     if kind == "mean":
@@ -278,9 +278,9 @@ def _exchanged(
 
 
 class Canvas:
-    """Weighted sums of patches, each where it lies, to which patches are added in any order.
+    """Weighted sums of patches at their places; patches can be added in any order.
 
-    One thread may add at a time. `strip` is as in `PatchSum`.
+    Only one thread may add at a time. `strip` is as in `PatchSum`.
     """
 
     def __init__(self, grid: Grid, strip: slice | None = None) -> None:
@@ -289,18 +289,18 @@ class Canvas:
 
     @property
     def total(self) -> NDArray[np.float64]:
-        """Weighted sums, of the image's shape."""
+        """Weighted sums, with the shape of the image."""
         return self.totals.value
 
     @property
     def weight(self) -> NDArray[np.float64]:
-        """Sums of weights, of the image's shape."""
+        """Sums of weights, with the shape of the image."""
         return self.weights.value
 
     def add(
         self, numbers: Numbers | None, patches: NDArray[Any], weights: NDArray[np.floating]
     ) -> None:
-        """Add the patches (n, n_pixels) of these numbers; None is all of the grid.
+        """Add the patches (n, n_pixels) with these numbers; None means all of the grid.
 
         `weights` are those of every patch, (n_pixels,), or of each, (n, n_pixels).
         """
@@ -315,11 +315,11 @@ class Canvas:
         self.weights.add(numbers, np.ones((1, self.grid.n_pixels)), weights)
 
     def mean(self) -> NDArray[np.float64]:
-        """The weighted mean of what was added to each pixel, NaN where nothing was."""
+        """The weighted mean of the patches at each pixel, NaN where there is none."""
         return self.mean_of(self.totals)
 
     def mean_of(self, totals: PatchSum) -> NDArray[np.float64]:
-        """The same of other patches with the same weights."""
+        """The weighted mean of other patches with the same weights."""
         weight = self.weight
         image = np.full(weight.shape, np.nan)
         np.divide(totals.value, weight, out=image, where=weight != 0)
@@ -327,7 +327,7 @@ class Canvas:
 
 
 class Marks:
-    """Where any of some patches lie. `strip` is as in `PatchSum`."""
+    """The pixels that patches cover. `strip` is as in `PatchSum`."""
 
     def __init__(self, grid: Grid, strip: slice | None = None) -> None:
         self.grid = grid
@@ -335,7 +335,7 @@ class Marks:
         self._framed = np.zeros((self.strip.stop - self.strip.start, *grid.framed[1:]), np.bool_)
 
     def add(self, numbers: Numbers) -> None:
-        """Mark what patches cover."""
+        """Mark the pixels that patches cover."""
         tops, lefts = self.grid.corners(numbers)
         (height, width), channels = self.grid.patch, self.grid.shape[2]
         flat = self._framed.reshape(len(self._framed), self.grid.framed[1] * channels)

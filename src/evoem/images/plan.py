@@ -1,4 +1,4 @@
-"""How an image is learnt and restored: options and presets, fitted to it."""
+"""Plans for learning and restoring an image: options and presets, fitted to it."""
 
 import itertools
 import math
@@ -55,13 +55,13 @@ class Plan(NamedTuple):
 
 
 def best_finish(model: str, grid: Grid, nonlocal_passes: int) -> Finish:
-    """How an image is finished if there is time."""
+    """The best way to finish an image, if there is time."""
     passes = nonlocal_passes if nonlocal_bayes.possible(grid) else 0
     return Finish(IMAGE_MODELS[model].search_steps, passes)
 
 
 def evolution_of(settings: Settings) -> Evolution:
-    """The search for states, checked."""
+    """The evolutionary search of some settings, checked."""
     return evolution_for(
         n_latents=settings["n_latents"],
         n_states=validation.n_states(settings["n_states"], settings["n_latents"]),
@@ -83,7 +83,7 @@ def check(canonical: Canonical, plan: Plan) -> None:
 
 
 def noise_of(options: dict[str, Any]) -> str | Noise:
-    """What is to be taken of the noise: it is white in the paper."""
+    """The noise to expect: by default white with the paper's preset."""
     given: str | Noise | None = options["noise"]
     if given is not None:
         return given
@@ -158,7 +158,7 @@ def _fitted(
     grid = patches.regular_grid(shape, patch_size, stride, kind.margin)
     n_learnt = settings["n_learnt"]
     if thread_seconds is not None and preset != "paper":
-        n_learnt = budget.patches_in_time(thread_seconds, settings, given, canonical.observed)
+        n_learnt = budget.patches_in_time(thread_seconds, settings, given, canonical)
     if "rank" in settings and "n_latents" not in given:
         room = budget.patches_in_memory(canonical, grid, settings, memory)
         fewer = n_latents_for(kind.presets[preset], min(room, n_learnt))

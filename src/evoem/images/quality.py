@@ -1,4 +1,4 @@
-"""How close a restored image comes to the original: PSNR and SSIM."""
+"""Measure how close a restored image is to the original: PSNR and SSIM."""
 
 from typing import Any
 

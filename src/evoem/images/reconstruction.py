@@ -1,4 +1,4 @@
-"""From a model that has learnt to an image: patches, merged, nonlocal passes, large holes."""
+"""From a learnt model to an image: merge patches, nonlocal passes, large holes."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from evoem.images import bands, budget, canonical_arrays, large_holes, nonlocal_
 from evoem.images.budget import UNLIMITED, Clock, Finish
 from evoem.images.canonical_arrays import Canonical
 from evoem.images.journal import UNKEPT, Journal
-from evoem.images.merging import Estimate, Merged, at_home, merge_patches
+from evoem.images.merging import Estimate, Merged, merge_patches, own_estimates
 from evoem.images.patch_model import Patches, PatchModel, States
 from evoem.runtime import interrupts, stages
 from evoem.runtime.threads import split
@@ -28,13 +28,13 @@ def merged_image(
     journal: Journal | None = None,
     clock: Clock = UNLIMITED,
 ) -> Merged:
-    """What is known about each value of the image.
+    """Mean and standard deviation of each value of the image, after the nonlocal passes.
 
-    With `learnt_only`, patches that were not learnt from say nothing, and values that lie in no
-    others are NaN: that spares searching for their states. With a `journal` it is the image that
-    is returned: what the journal knows is not computed again, and a second interrupt leaves out the
-    nonlocal passes. A limited time is kept to even if the forecast was wrong: patches that overlap
-    others are then left out, and so are passes that would not end.
+    With `learnt_only`, only patches that were learnt from are used, which saves searching for the
+    states of others; values outside them are NaN. A `journal` is passed for the final image: what
+    it has noted is not computed again, and a second interrupt leaves out the nonlocal passes. A
+    time limit is kept to even if the forecast was wrong, by leaving out patches that overlap
+    others, and passes that would not end in time.
     """
     own, band = journal or UNKEPT, model.source.canonical.band
     passes = _seconds_of_passes(model, finish, clock)
@@ -79,7 +79,7 @@ def merged_image(
 
 
 def _seconds_of_passes(model: PatchModel, finish: Finish, clock: Clock) -> tuple[float, ...]:
-    """How long each nonlocal pass will take, if that matters."""
+    """Predicted seconds of each nonlocal pass, if there is a time limit."""
     if not finish.nonlocal_passes or not _may_cut(model, clock):
         return ()
     canonical, n_jobs = model.source.canonical, model.search.n_jobs
@@ -87,7 +87,7 @@ def _seconds_of_passes(model: PatchModel, finish: Finish, clock: Clock) -> tuple
 
 
 def _may_cut(model: PatchModel, clock: Clock) -> bool:
-    """Whether work is left out when time runs out; several processes would disagree."""
+    """Whether work may be left out when time runs out; several processes could disagree."""
     return clock.limit is not None and model.search.comm.size == 1
 
 
@@ -99,22 +99,22 @@ def _plain(
     clock: Clock,
     reserved: float,
 ) -> Merged:
-    """Patches, merged."""
+    """The merged patches, before any nonlocal pass."""
     rows, numbers, steps = model.source.rows, model.numbers, finish.search_steps
     n_patches, size = model.n_learnt, model.search.comm.size
     others: Iterator[tuple[Patches, States]] = iter(())
     if not learnt_only:
-        n_patches += budget.n_others(rows.grid, numbers, finish.thinning)
-        wanted = budget.others(rows, numbers, finish.thinning)
+        n_patches += budget.n_unlearnt(rows.grid, numbers, finish.thinning)
+        wanted = budget.unlearnt(rows, numbers, finish.thinning)
         if _may_cut(model, clock):
             every = np.concatenate([*wanted, numbers[:0]])
             thinning = max(finish.thinning, rows.grid.touching)
-            wanted = budget.others(rows, numbers, thinning)
-            needed = np.concatenate([*budget.others(rows, numbers, thinning), numbers[:0]])
+            wanted = budget.unlearnt(rows, numbers, thinning)
+            needed = np.concatenate([*budget.unlearnt(rows, numbers, thinning), numbers[:0]])
             more = np.random.default_rng(0).permutation(np.setdiff1d(every, needed))
             parts = (more[part] for part in split(len(more), bands.PATCHES_AT_ONCE))
-            others = _in_time(model.other_blocks(parts, steps), clock, reserved)
-        others = itertools.chain(model.other_blocks(wanted, steps), others)
+            others = _in_time(model.unlearnt_blocks(parts, steps), clock, reserved)
+        others = itertools.chain(model.unlearnt_blocks(wanted, steps), others)
     advance = stages.begin("restoring", -(-n_patches // size))
 
     def estimates(blocks: Iterator[tuple[Patches, States]]) -> Iterator[Estimate]:
@@ -122,13 +122,13 @@ def _plain(
             yield Estimate(block.numbers, block.data.observed, *model.reconstruct(block, kept))
             advance(len(block.numbers))
 
-    learnt = at_home(estimates(model.learnt_blocks()), rows)
+    learnt = own_estimates(estimates(model.learnt_blocks()), rows)
     found = itertools.chain(learnt, estimates(others))
     return merge_patches(rows, merge, model.noise_variance, found)
 
 
 def _in_time(blocks: Iterator[T], clock: Clock, reserved: float) -> Iterator[T]:
-    """As many as there is time for, beside what is reserved for what comes after."""
+    """As many items as there is time for, besides the time reserved for what follows."""
     longest = 0.0
     before = clock.left()
     while before - longest > reserved:
@@ -148,7 +148,7 @@ def whole_image(
     journal: Journal | None = None,
     clock: Clock = UNLIMITED,
 ) -> Merged:
-    """The same with values everywhere, those in large holes being guessed."""
+    """The merged image with values everywhere, guessed ones in large holes."""
     merged = merged_image(model, finish, merge, keep_observed, journal=journal, clock=clock)
     if not model.source.canonical.band.any(not merged.near.all())[0]:
         return merged
@@ -157,7 +157,7 @@ def whole_image(
 
 
 def standard_deviations(canonical: Canonical, merged: Merged, keep_observed: bool) -> NDArray[Any]:
-    """Those of an image in its own units and layout; none of what is kept."""
+    """Standard deviations in the units and layout of the image; zero where values are kept."""
     std = canonical.scale * merged.std
     if canonical.transform is not None:
         std = canonical.transform.deviations(std, canonical.pixels(merged.mean))

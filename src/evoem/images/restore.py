@@ -1,4 +1,4 @@
-"""Restore an image from nothing but that image: arrays in, arrays out."""
+"""Restore an image from that image alone: arrays in, arrays out."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from evoem.images.canonical_arrays import Canonical
 from evoem.images.heldout_selection import Score, Selection, hold_out, select_plan
 from evoem.images.image_models import IMAGE_MODELS, estimator_maker
 from evoem.images.journal import UNKEPT, Journal, journal_of
-from evoem.images.learning import Fit, learn
+from evoem.images.learning import Callback, Fit, Progress, learn
 from evoem.images.merging import Merged
 from evoem.images.noise_model import Noise
 from evoem.images.noise_stage import Prepared
@@ -28,7 +28,8 @@ from evoem.images.options import Options, with_options
 from evoem.images.plan import Plan, check, noise_of, plans_for
 from evoem.images.reconstruction import standard_deviations, whole_image
 from evoem.images.settings import checked
-from evoem.images.together import learn_together
+from evoem.images.stack_model import learn_stack
+from evoem.images.stacks import Stack
 from evoem.runtime import interrupts, stages
 from evoem.runtime.atomic_files import write_together, write_whole
 from evoem.runtime.communicator import ALONE
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """What an image was restored from."""
+    """The input of a restoration."""
 
     image: NDArray[Any]
     channel_axis: int | None
@@ -48,7 +49,7 @@ class Given(NamedTuple):
     shared: Band | None = None  # which rows of the image each process has, if there are several
 
     def own_rows(self, values: NDArray[Any]) -> NDArray[Any]:
-        """What this process has of a whole image."""
+        """The rows of a whole image that this process has."""
         if self.shared is None:
             return values
         return np.moveaxis(np.moveaxis(values, self._axis, 0)[self.shared.rows], 0, self._axis)
@@ -62,48 +63,49 @@ class Given(NamedTuple):
 
     @property
     def _axis(self) -> int:
-        """That of rows."""
+        """The axis of rows."""
         return int(self.channel_axis is not None and self.channel_axis % 3 == 0)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Restoration:
-    """A restored image and all that was learnt on the way.
+    """A restored image, and everything that was learnt about it.
 
     Attributes
     ----------
     image : ndarray
-        The restored image, of the shape and type of the one given. Of several processes each has
-        its own rows, of this and of `std`; `gathered` brings them together.
+        The restored image, with the shape and type of the input. With several processes each has
+        its own rows of `image` and `std`; `gathered` collects them.
     std : ndarray of float64
-        Posterior standard deviation of each value, in the image's units; of the image's shape, but
-        without alpha.
+        Posterior standard deviation of each value, in units of the image; with the shape of the
+        image, but without alpha.
     noise_level : float
-        Learnt standard deviation of the noise, in the image's units.
+        Learnt standard deviation of the noise, in units of the image.
     free_energies : ndarray of shape (n_iterations,)
         The bound per patch after each iteration.
     estimator : SubspaceCoding, SpikeSlabCoding or BinarySparseCoding
-        What was learnt, fitted on patches of (image - offset) / scale; made when it is asked for.
-        None for a constant image.
+        The learnt model, fitted on patches of (image - offset) / scale; made on first access. None
+        for a constant image.
     offset, scale : float
-        Of the values that were learnt from.
+        Offset and scale of the values that were learnt from.
     settings : dict
-        The options that were used, those of the preset included.
+        The options that were used, including those of the preset.
     seconds : float
-        How long it took.
+        Time taken.
     times : dict
         Seconds of its parts: "noise", "learning" and "finishing".
     ended : {"converged", "max_iter", "time_limit", "callback", "interrupted"}
         Why learning ended.
     notes : tuple of str
-        What the reader of the result should know.
+        What a reader of the result should know.
     selection : tuple of Score
-        What was chosen from, with `select`.
+        The candidates, with `select`.
     noise : Noise or None
-        What was found, or given, about the noise; None if it was taken to be white. Other noise is
-        made white and of unit variance before patches are cut: the estimator then knows these.
+        The noise that was found or given; None if it was taken to be white. Other noise is
+        transformed to be white and of unit variance before patches are cut, and the estimator has
+        learnt from these patches.
     n_slices : int
-        How many slices of a stack the model learnt from together.
+        Number of slices of a stack that the model learnt from together.
 
     Examples
     --------
@@ -139,11 +141,11 @@ class Restoration:
 
     @cached_property
     def estimator(self) -> Any:
-        """What was learnt, as a fitted estimator; None for a constant image."""
+        """The learnt model, as a fitted estimator; None for a constant image."""
         return self._make_estimator()
 
     def to_html(self) -> str:
-        """All of it as one HTML page, which needs no other files and no network.
+        """The result as one HTML page, which needs no other files and no network.
 
         Returns
         -------
@@ -163,14 +165,14 @@ class Restoration:
         return html_report.page_of([self])
 
     def gathered(self) -> "Restoration":
-        """The same with all rows in the first process, and none in the others.
+        """The result with all rows in the first process, and none in the others.
 
-        All processes must ask for it.
+        All processes must call this.
 
         Returns
         -------
         result : Restoration
-            This one, if there is a single process.
+            This result, if there is only one process.
 
         Examples
         --------
@@ -195,7 +197,7 @@ class Restoration:
         )
 
     def shown(self) -> "Shown":
-        """The arrays of this as a page shows them.
+        """The arrays of the result, as pages show them.
 
         Returns
         -------
@@ -228,6 +230,7 @@ class Restoration:
         Parameters
         ----------
         path : str or Path
+            The file to write.
         force : bool, default=False
             Replace an existing file.
 
@@ -250,7 +253,7 @@ class Restoration:
     def save(
         self, path: str | Path, *, uncertainty: str | Path | None = None, force: bool = False
     ) -> None:
-        """Write the image to a file, and its standard deviations to another if that is given.
+        """Write the image to a file, and its standard deviations to another if one is given.
 
         Parameters
         ----------
@@ -292,7 +295,7 @@ class Restoration:
         write_together(outputs, force=force)
 
     def plot(self) -> "Figure":
-        """Given, restored and uncertainty side by side. Needs matplotlib.
+        """Plot input, result and uncertainty side by side; needs matplotlib.
 
         Returns
         -------
@@ -311,7 +314,7 @@ class Restoration:
         return thumbnails.figure(self.shown())
 
     def _repr_html_(self) -> str | None:
-        """What notebooks show."""
+        """The view in notebooks."""
         from evoem.images import thumbnails
 
         return None if self._given is None else thumbnails.notebook_html(self.shown())
@@ -334,25 +337,25 @@ def restore(
     keep_observed: bool = False,
     **options: Unpack[Options],
 ) -> Restoration:
-    """Denoise an image, fill in what is missing of it, or both, by a model of its patches.
+    """Denoise an image, fill in its missing values, or both, by a model of its patches.
 
-    Nothing but the image is used: no clean data, no noise level.
+    Only the image is used: no clean data and no noise level.
 
     Parameters
     ----------
     image : array-like of shape (rows, columns), or 3-D with a `channel_axis`
         Integers of any size, booleans or floats. NaN is missing.
     mask : array-like of bool or int, optional
-        True or non-zero where a pixel is missing, of shape (rows, columns), or a value of a
-        channel, of the image's shape.
+        True or non-zero where a pixel is missing, with the shape (rows, columns), or where single
+        values are, with the shape of the image.
     keep_observed : bool, default=False
-        Return observed values as they are.
+        Return observed values unchanged.
     {options}
 
     Returns
     -------
     result : Restoration
-        The image and all that was learnt on the way.
+        The restored image, and everything that was learnt about it.
 
     Examples
     --------
@@ -377,7 +380,7 @@ def restore(
 def restore_alone(
     canonical: Canonical, keep_observed: bool, options: dict[str, Any], started: float
 ) -> Restoration:
-    """Restore an image that has been read, by options that have been checked."""
+    """Restore an image that has been read, with a journal of its own."""
     journal = journal_of([canonical], keep_observed, options)
     result = restore_slice(0, canonical, keep_observed, options, started, journal)
     journal.keep(at_once=True)
@@ -411,20 +414,31 @@ def restore_slice(
     started: float,
     journal: Journal,
 ) -> Restoration:
-    """Restore an image by a model of its own, from where the journal has it."""
+    """Restore an image by a model of its own, or resume from where the journal says it is."""
     with journal.within(f"slice {number}"):
         result = restore_canonical(canonical, keep_observed, options, started, journal)
     return with_given(result, canonical)
 
 
 def with_given(result: Restoration, canonical: Canonical, n_slices: int = 1) -> Restoration:
-    """The same, with what it was restored from."""
+    """The result, with its input."""
     return replace(result, n_slices=n_slices, _given=given_of(canonical))
 
 
 def given_of(canonical: Canonical) -> Given:
-    """What of it a page shows, and who has which rows."""
+    """What pages show of the input, and which process has which rows."""
     return Given(canonical.image, canonical.channel_axis, canonical.observed, canonical.shared)
+
+
+def with_limits(
+    options: dict[str, Any], started: float, journal: Journal
+) -> tuple[dict[str, Any], Clock]:
+    """The options with limits of time and memory as they were when the run began, and its clock."""
+    started, limit = journal.begun(started, options["time_limit"])
+    comm = options["comm"] or ALONE
+    # What a machine has may change until the run is resumed.
+    memory = journal.once("memory", lambda: budget.memory_of_all(options["memory"], comm))
+    return options | {"time_limit": limit, "memory": memory}, Clock(started, limit)
 
 
 def restore_canonical(
@@ -436,13 +450,8 @@ def restore_canonical(
 ) -> Restoration:
     """Restore an image that has been read, by options that have been checked."""
     validation.boolean("keep_observed", keep_observed)
-    started, limit = journal.begun(started, options["time_limit"])
-    # What a machine has may change until the run is resumed.
-    comm = options["comm"] or ALONE
-    memory = journal.once("memory", lambda: budget.memory_of_all(options["memory"], comm))
-    options = options | {"time_limit": limit, "memory": memory}
+    options, clock = with_limits(options, started, journal)
     plans = plans_for(canonical, options, keep_observed)
-    clock = Clock(started, limit)
     if canonical_arrays.is_constant(canonical):
         return constant(canonical, plans[0], clock)
     before_noise = clock.seconds
@@ -470,7 +479,7 @@ def finished(
     of_noise: float = 0.0,
     journal: Journal = UNKEPT,
 ) -> Restoration:
-    """The image of a model that has learnt, and the report on it."""
+    """The image that a learnt model gives, and everything else of the result."""
     plan, canonical = chosen.plan, fit.model.source.canonical
     learnt = clock.seconds
     with interrupts.patient():
@@ -503,7 +512,7 @@ def finished(
 
 
 def constant(canonical: Canonical, plan: Plan, clock: Clock) -> Restoration:
-    """The result for an image of one value."""
+    """The result for a constant image."""
     zeros = np.zeros(canonical.values.shape)
     return Restoration(
         image=canonical_arrays.write(canonical, zeros, plan.keep_observed),
@@ -520,7 +529,7 @@ def constant(canonical: Canonical, plan: Plan, clock: Clock) -> Restoration:
 
 
 def notes(fit: Fit, merged: Merged) -> Iterator[str]:
-    """What the reader of the result should know."""
+    """What a reader of the result should know."""
     grid, band = fit.model.source.grid, fit.model.source.canonical.band
     n_far = band.count(~merged.near)
     if fit.coarse:
@@ -546,24 +555,22 @@ def restore_stack(
     started: float,
     journal: Journal,
 ) -> Iterator[Restoration]:
-    """Restore slices of one shape by one model, which learns from all of them.
+    """Restore slices of the same shape by one model that learns from all of them.
 
-    Slices that are left when an interrupt comes are finished in a hurry.
+    After an interrupt the remaining slices are finished in the quickest way.
     """
     validation.boolean("keep_observed", keep_observed)
     varied = [number for number, one in enumerate(slices) if not canonical_arrays.is_constant(one)]
-    started, limit = journal.begun(started, options["time_limit"])
+    options, clock = with_limits(options, started, journal)
     comm = options["comm"] or ALONE
-    memory = journal.once("memory", lambda: budget.memory_of_all(options["memory"], comm))
-    options = options | {"time_limit": limit, "memory": memory}
-    clock = Clock(started, limit)
     plan = plans_for(slices[0], options, keep_observed)[0]
     with interrupts.noted(several=several(options)) as noted:
-        together = None
+        learnt = None
         if any(journal.recall(f"slice {number}") is None for number in varied):
             with journal.within("stack"):
-                together = learn_together(
-                    [slices[number] for number in varied], keep_observed, options, clock, journal
+                seen = options | {"callback": seeing_all(options["callback"], slices, varied)}
+                learnt = learn_stack(
+                    [slices[number] for number in varied], keep_observed, seen, clock, journal
                 )
         while_learning = noted.number
         for number, whole in enumerate(slices):
@@ -571,23 +578,53 @@ def restore_stack(
             known = journal.recall(name)
             if known is not None:
                 result = own_rows(recalled(known), one)
-            elif together is None or number not in varied:
+            elif learnt is None or number not in varied:
                 result = constant(one, plan, clock)
             else:
                 place = varied.index(number)
-                hurried = noted.number > while_learning
-                if hurried:
+                quickly = noted.number > while_learning
+                if quickly:
                     journal.stop()
-                fit = together.fit_of(place, hurried=hurried)
+                fit = learnt.fit_of(place, quickly=quickly)
                 with journal.within(name):
-                    prepared = together.slices[place]
-                    result = finished(fit, together.chosen, clock, prepared, journal=journal)
+                    prepared = learnt.slices[place]
+                    result = finished(fit, learnt.chosen, clock, prepared, journal=journal)
             result = with_given(result, one, len(slices))
             if known is None and journal.is_kept:
                 journal.note(name, to_be_kept(result.gathered()))
                 journal.keep()
             clock = Clock(time.perf_counter(), None)  # of this slice alone
             yield result
+
+
+def seeing_all(
+    callback: Callback | None, slices: Sequence[Canonical], varied: Sequence[int]
+) -> Callback | None:
+    """A callback whose `progress.restored()` has all slices, also those of one value."""
+    if callback is None:
+        return None
+
+    def told(progress: Progress) -> Any:
+        def restored() -> NDArray[Any]:
+            images = np.stack([one.image for one in slices])
+            images[list(varied)] = progress.restored()
+            return images
+
+        return callback(progress._replace(restored=restored))
+
+    return told
+
+
+def restore_each(
+    stack: Stack, *, keep_observed: bool = False, **options: Unpack[Options]
+) -> Iterator[Restoration]:
+    """Restore an image, or the slices of a stack by one model, each when it is asked for."""
+    started = time.perf_counter()
+    chosen = checked("restore", options)
+    slices = list(stack.slices())
+    journal = journal_of(slices, keep_observed, chosen)
+    yield from restore_all(slices, keep_observed, chosen, started, journal)
+    journal.keep(at_once=True)
 
 
 @with_options
@@ -597,13 +634,14 @@ def denoise(image: ArrayLike, **options: Unpack[Options]) -> NDArray[Any]:
     Parameters
     ----------
     image : array-like
-        As for `restore`, or a stack of such images along the first axis, each restored on its own.
+        As for `restore`, or a stack of such images along the first axis, which one model learns
+        from.
     {options}
 
     Returns
     -------
     restored : ndarray
-        Of the shape and type of the image.
+        The image without its noise, with the shape and type of the input.
 
     Examples
     --------
@@ -636,16 +674,16 @@ def inpaint(
     image : array-like
         As for `denoise`. NaN is missing.
     mask : array-like of bool or int, optional
-        True or non-zero where a pixel is missing, or a value of a channel; of a stack, in every
-        slice or in each.
+        True or non-zero where a pixel, or a single value, is missing. For a stack one mask for all
+        slices, or one for each.
     keep_observed : bool, default=True
-        Observed values come back unchanged; False denoises them as well.
+        Return observed values unchanged; False denoises them as well.
     {options}
 
     Returns
     -------
     restored : ndarray
-        Of the shape and type of the image.
+        The image with its missing values filled in, with the shape and type of the input.
 
     Examples
     --------
@@ -686,13 +724,13 @@ def _each_slice(
 
 
 def own_rows(result: Restoration, canonical: Canonical) -> Restoration:
-    """What this process has of a result that is kept with all rows."""
+    """The rows of a result that this process has, given a kept one with all rows."""
     given = given_of(canonical)
     return replace(result, image=given.own_rows(result.image), std=given.own_rows(result.std))
 
 
 def to_be_kept(result: Restoration) -> dict[str, Any]:
-    """All of a result but its estimator, as plain data."""
+    """A result as plain data, without its estimator."""
     names = [each.name for each in fields(result) if not each.name.startswith("_")]
     return {name: number(getattr(result, name)) for name in names} | {
         "settings": {name: number(value) for name, value in result.settings.items()},
@@ -702,7 +740,7 @@ def to_be_kept(result: Restoration) -> dict[str, Any]:
 
 
 def recalled(kept: dict[str, Any]) -> Restoration:
-    """What was kept."""
+    """The result that was kept as plain data."""
     noise = None if kept["noise"] is None else Noise.from_json(kept["noise"])
     selection = tuple(Score(*score) for score in kept["selection"])
     return Restoration(**(kept | {"noise": noise, "selection": selection}))

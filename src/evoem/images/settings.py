@@ -1,4 +1,4 @@
-"""What is given to `restore`, checked, and a preset fitted to an image."""
+"""Check the options of `restore`, and fit a preset to an image."""
 
 import math
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ LARGEST_STRIDE_SHARE = 1 / 3
 
 
 def checked(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a function, as given or by default, each as it is declared.
+    """All options of a function, given or default, checked against their declarations.
 
-    Where several values may be given, there is a tuple of them.
+    Options that may have several values are tuples.
     """
     options = known(function, dict(given))
     for name, option in OPTIONS.items():
@@ -62,6 +62,7 @@ def checked(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if options["noise"] is not None:
         noise_stage.check(options["noise"])
     validation.restarts(options["restarts"], options["select"])
+    validation.resumable(options["checkpoint"], options["resume"])
     validation.jobs(options["n_jobs"])
     validation.callback(options["callback"])
     if options["comm"] is not None:
@@ -82,14 +83,14 @@ def hole_width(missing: NDArray[np.bool_]) -> int:
 
 
 def for_little_noise(preset: Settings) -> Settings:
-    """What a preset becomes where noise is weak: details matter more, and fit smaller patches."""
+    """A preset for weak noise: details matter more, and fit smaller patches."""
     return preset | {"patch_size": round(preset["patch_size"] * 2 / 3)}
 
 
 def for_missing(preset: Settings) -> Settings:
-    """What a preset becomes where something is missing.
+    """A preset for missing values.
 
-    There states take longer to evaluate, details matter more, and patches of two thirds the width
+    States take longer to evaluate then, details matter more, and patches of two thirds the width
     restore more in the same time. Learning takes longer too.
     """
     changed = {"n_states": preset["n_states"] * 2 // 3, "max_iter": preset["max_iter"] + 2}
@@ -110,11 +111,11 @@ def fit_to_image(
     observed: Mask | None,
     band: Band | None = None,
 ) -> Settings:
-    """Settings for an image: those given, and those of a preset, changed to go with them.
+    """Settings for an image: given ones, and those of a preset, adapted to them.
 
-    Patches of colour are smaller, for about as many values as those of a grey image; larger if
-    there are large holes; and smaller again, with fewer latents, where the image is small. Of
-    subspaces there are more where the image is large.
+    Colour patches are smaller, with about as many values as grey ones. Patches are larger if there
+    are large holes, and smaller, with fewer latents, if the image is small. Large images get more
+    subspaces.
     """
     patch_size = given.get("patch_size") or _patch_size(
         preset["patch_size"], shape, observed, bands.whole(shape[0]) if band is None else band
@@ -125,7 +126,7 @@ def fit_to_image(
 
 
 def consistent(preset: Settings, given: Settings) -> Settings:
-    """Settings given, and those of a preset with no more states and children than go with them."""
+    """Given settings, and those of a preset with no more states and children than these allow."""
     n_latents: int = {**preset, **given}["n_latents"]
     n_states = given.get("n_states", min(preset["n_states"], 2**n_latents))
     fitted = {
@@ -137,7 +138,7 @@ def consistent(preset: Settings, given: Settings) -> Settings:
 
 
 def settings_for(preset: Settings, given: Settings, canonical: Canonical) -> Settings:
-    """Settings of one of our presets for an image, those given as they are."""
+    """Settings of one of our presets for an image; given ones are not changed."""
     values, observed = canonical.values, canonical.observed
     if observed is not None:
         preset = for_missing(preset)

@@ -1,4 +1,4 @@
-"""Stacks of images: their slices, and the masks of these."""
+"""Stacks of images: their slices and masks."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from evoem.runtime.communicator import ALONE, Communicator
 
 
 class Stack(NamedTuple):
-    """Images along the first axis, each with channels along an axis of its own, if at all."""
+    """Images along the first axis, each with or without a channel axis."""
 
     pixels: NDArray[Any]
     masks: Sequence[NDArray[Any] | None]
@@ -24,7 +24,7 @@ class Stack(NamedTuple):
     comm: Communicator = ALONE  # of the processes that share a single slice
 
     def slices(self) -> Iterator[Canonical]:
-        """The images, checked; every process has all of several, which one model learns from."""
+        """The images, checked; if there are several, every process has all of them."""
         comm = self.comm if len(self.pixels) == 1 else ALONE
         for one, mask, variance in zip(self.pixels, self.masks, self.noise_variances, strict=True):
             yield canonical_arrays.read(

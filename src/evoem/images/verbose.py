@@ -1,4 +1,4 @@
-"""How far a restoration is, for who asks with `verbose=True`: a bar, or a line now and then."""
+"""Progress for `verbose=True`: a bar, or a line now and then."""
 
 import sys
 import time

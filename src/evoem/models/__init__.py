@@ -1,4 +1,4 @@
-"""The generative models: each a few pure functions behind the contract of `evoem.models.base`."""
+"""The generative models. Each implements the contract of `evoem.models.base` by pure functions."""
 
 from evoem.models.base import Model, Posterior
 from evoem.models.binary_sparse_coding import BinarySparseCodingModel

@@ -1,4 +1,4 @@
-"""What models start from: sums over the rows of all processes, and some of these rows."""
+"""Sums over the rows of all processes, and a choice of these rows: what models start from."""
 
 from collections.abc import Callable, Iterator
 from typing import Self

@@ -2,25 +2,25 @@
 
 A model is a small immutable object that holds its options; everything learnt lives in `Params`, a
 NamedTuple of float64 arrays with a field `activation_probs` of length H. All functions are pure.
-They work on a block of rows at a time, so that a model can be compiled code, NumPy, or anything
-else. These are all members; EM needs the first seven.
+They process a block of rows at a time, so a model can be compiled code, NumPy, or anything else.
+The table lists all members; EM needs the first seven.
 
-| member | gives |
+| member | result |
 | --- | --- |
-| `prepare(params, dtype)` | `Derived`: what the log-joint needs and no row changes, with the fields `n_latents` and `expected_active` |
-| `prepare_rows(derived, X, observed, positions)` | `Rows`: what it needs of a block of rows, once per E-step |
-| `log_joints(derived, rows, population)` | fills in log p(s, x), constants included |
+| `prepare(params, dtype)` | `Derived`: what log-joints need and is the same for all rows, with the fields `n_latents` and `expected_active` |
+| `prepare_rows(derived, X, observed, positions)` | `Rows`: what log-joints need about a block of rows, once per E-step |
+| `log_joints(derived, rows, population)` | writes log p(s, x), constants included, into the population |
 | or `dense_log_joints(derived, rows, states)` | the same for boolean states |
-| `empty_statistics(params)` | `Stats` of no rows: a NamedTuple of arrays that add |
-| `accumulate(stats, params, derived, rows, posterior)` | adds those of a block of rows, in place |
-| `update(params, stats)` | the M-step's `Params`, or candidates for them |
-| `initialize(X, observed, n_latents, rng, comm)` | `Params` to start from |
-| `check(params, X, observed, states)` | refuses a model that cannot be used |
-| `first_states(derived, rows, n_states)` | states that rows start from, in place of random ones |
-| `log_constants(derived, rows)` | what the fitness of parents leaves out |
+| `empty_statistics(params)` | `Stats` of no rows: a NamedTuple of arrays that can be added |
+| `accumulate(stats, params, derived, rows, posterior)` | adds the statistics of a block of rows, in place |
+| `update(params, stats)` | the `Params` of the M-step, or candidates for them |
+| `initialize(X, observed, n_latents, rng, comm)` | initial `Params` |
+| `check(params, X, observed, states)` | raises an error if the model cannot be used |
+| `first_states(derived, rows, n_states)` | first states of rows, instead of random ones |
+| `log_constants(derived, rows)` | terms that the fitness of parents leaves out |
 | `best_additions(derived, rows, genomes, n_best)` | latents that guided mutation may activate |
-| `finish_statistics(derived, stats)` | statistics once those of all rows were added |
-| `canonical(params)` | the same model with what the data cannot settle fixed by a convention |
+| `finish_statistics(derived, stats)` | final statistics, after those of all rows have been added |
+| `canonical(params)` | an equivalent model, with what the data cannot determine fixed by convention |
 | `reconstruct(params, derived, rows, posterior)` | mean and variance of the noise-free data |
 | `codes(params, derived, rows, posterior)` | posterior mean of the latents |
 | `sample(params, n, rng)` | data and boolean states |
@@ -55,6 +55,7 @@ value is missing. A model of data explained by the number of active latents alon
 
 # ruff: noqa: E501 - the rows of a table are no longer than they must be
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -100,7 +101,7 @@ class Posterior(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """Means of the latents and of the noise-free data, and the latter's variance."""
+    """Means of the latents, and mean and variance of the noise-free data, under the prior."""
 
     codes: NDArray[np.float64]  # (H,)
     mean: NDArray[np.float64]  # (D,)
@@ -108,7 +109,7 @@ class Prior(NamedTuple):
 
 
 class Model(ABC):
-    """What EM needs to know about a generative model; a table of all members is in the module.
+    """A generative model as EM sees it; the docstring of the module lists all members.
 
     Examples
     --------
@@ -123,7 +124,7 @@ class Model(ABC):
 
     @abstractmethod
     def prepare(self, params: Any, dtype: DTypeLike) -> Any:
-        """What the log-joint needs and no row changes; `dtype` is that of the data.
+        """What log-joints need and is the same for all rows; `dtype` is that of the data.
 
         It has the fields `n_latents`, H, and `expected_active`, Σ_h π_h.
         """
@@ -136,14 +137,13 @@ class Model(ABC):
         observed: Mask | None,
         positions: Positions = None,
     ) -> Any:
-        """What the log-joint needs of a block of rows.
+        """What log-joints need about a block of rows.
 
-        `positions` (n_rows, 2) say where rows lie; only a model whose prior depends on it takes
-        them.
+        `positions` (n_rows, 2) are given only to models whose prior depends on them.
         """
 
     def log_joints(self, derived: Any, rows: Any, population: Population) -> None:
-        """Fill in `population.log_joints` for the states of each row between start and stop."""
+        """Compute `population.log_joints` for the states of each row between start and stop."""
         states, out, starts, stops = population
         if states.shape[1] == 0:
             return
@@ -162,7 +162,7 @@ class Model(ABC):
         raise self._undefined("log_joints or dense_log_joints")
 
     def empty_statistics(self, params: Any) -> Any:
-        """Statistics of no rows: a NamedTuple, maybe nested, of arrays that add."""
+        """Statistics of no rows: a NamedTuple, maybe nested, of arrays that can be added."""
         raise self._undefined("empty_statistics")
 
     def accumulate(
@@ -174,9 +174,10 @@ class Model(ABC):
     def update(self, params: Any, stats: Any) -> Any:
         """The M-step: new parameters.
 
-        Or a generator of candidates, in order of preference. EM takes the first that it yields and
-        that does not lower the bound, else what it returns. An error about a candidate's log-joints
-        (`LogJointError`) is raised at its `yield`. Of mini-batches the first candidate is taken.
+        Or a generator that yields candidates, in order of preference. EM takes the first that does
+        not lower the bound, or, if there is none, what the generator returns. An error about a
+        candidate's log-joints (`LogJointError`) is raised at its `yield`. With mini-batches the
+        first candidate is taken.
         """
         raise self._undefined("update")
 
@@ -190,42 +191,42 @@ class Model(ABC):
     ) -> Any:
         """Parameters to start from.
 
-        Asked for `comm` only if there are several processes, of which each has some of the rows:
-        all must come to the same parameters. `models.all_rows` helps.
+        `comm` is passed only if there are several processes. Each has some of the rows, and all
+        must arrive at the same parameters; `models.all_rows` helps.
         """
         raise self._undefined("initialize")
 
     def check(  # noqa: B027 - most models need no check
         self, params: Any, X: NDArray[np.floating], observed: Mask | None, states: States
     ) -> None:
-        """Refuse a model that cannot be used, before the first iteration with these states."""
+        """Raise an error if the model cannot be used, before the first iteration."""
 
     def log_constants(self, derived: Any, rows: Any) -> NDArray[np.float64] | float:
-        """C(Θ), of each row or of all, which the fitness of parents leaves out (app:lpj)."""
+        """C(Θ), for each row or for all, which the fitness of parents leaves out (app:lpj)."""
         return 0.0
 
     def best_additions(
         self, derived: Any, rows: Any, genomes: Genomes, n_best: int
     ) -> NDArray[np.int32]:
-        """Inactive latents it is most promising to activate: (n_rows, n_genomes, n_best).
+        """The inactive latents that are most promising to activate: (n_rows, n_genomes, n_best).
 
         Best first, -1 where there are no more. Guided mutation chooses among them. They should be
-        those that raise the log-joint most; a model that can leave the prior out of it, cheaply,
-        does better.
+        those that raise the log-joint most; leaving the prior out of the ranking, where that is
+        cheap, finds better states.
         """
         return rank_inactive(flip_gains(self, derived, rows, genomes), genomes, n_best)
 
     def finish_statistics(self, derived: Any, stats: Any) -> tuple[Any, Any]:
         """Statistics for the next M-step, and what later M-steps may still use of them.
 
-        Called once for each part of the data, when the statistics of its rows in all processes are
-        added up, and before they are added to those of other parts. Every process does so.
-        `derived` belongs to the parameters they were gathered with. May overwrite `stats`.
+        Called once for each part of the data, in every process, after the statistics of its rows
+        have been summed over all processes and before those of other parts are added. `derived`
+        belongs to the parameters that the statistics were computed with. May overwrite `stats`.
         """
         return stats, stats
 
     def canonical(self, params: Any) -> Any:
-        """The same model with what the data cannot settle fixed by a convention, for reports."""
+        """An equivalent model, with what the data cannot determine fixed by convention."""
         return params
 
     def reconstruct(
@@ -247,6 +248,14 @@ class Model(ABC):
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """n rows of data and their states."""
         raise self._undefined("sample")
+
+    def __repr__(self) -> str:
+        options = ", ".join(
+            f"{name}={getattr(self, name)!r}"
+            for name in inspect.signature(type(self)).parameters
+            if isinstance(getattr(self, name, None), str | int | float)
+        )
+        return f"{type(self).__name__}({options})"
 
     def _undefined(self, name: str) -> TypeError:
         return TypeError(f"{type(self).__name__} must define {name} for this; it does not.")
@@ -290,7 +299,7 @@ def flip_gains(model: Model, derived: Any, rows: Any, genomes: Genomes) -> NDArr
 
 
 def size_in_bytes(stats: Any) -> int:
-    """Memory of a NamedTuple or dict of statistics."""
+    """Bytes that a NamedTuple or dict of statistics takes."""
     if isinstance(stats, np.ndarray):
         return stats.nbytes
     return sum(map(size_in_bytes, stats.values() if isinstance(stats, dict) else stats))

@@ -176,8 +176,8 @@ class BinarySparseCodingModel(LinearModel):
     Parameters
     ----------
     init, updates, least_noise_variance, by_feature
-        See `LinearModel`. `updates="printed"` differs with missing values only: it fills them in
-        by their estimate. `updates="authors"` moreover takes σ² from the old W.
+        See `LinearModel`. `updates="printed"` differs only where values are missing: it replaces
+        them by their estimates. `updates="authors"` also takes σ² from the old W.
 
     Examples
     --------

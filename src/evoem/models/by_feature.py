@@ -1,12 +1,12 @@
 """Dictionaries learnt feature by feature, from the rows in which a feature was observed.
 
 Where much is missing, it is slow to treat missing values as latent: the dictionary is then fitted
-to what it had filled in itself, and moves by the observed share of the way. What maximises the
-bound is a regression of each feature on its own rows,
+to values that it has filled in itself, and moves only by the observed share of the way. The bound
+is maximised by a regression of each feature on the rows in which it was observed,
 
     W_d = (Σ_n o_nd ⟨c cᵀ⟩)⁻¹ Σ_n o_nd ⟨c⟩ y_nd.
 
-That takes second moments for each feature. Rows in which nothing is missing share theirs.
+This needs second moments for each feature. Rows in which nothing is missing share theirs.
 """
 
 import numpy as np
@@ -31,8 +31,8 @@ PROXIMITY = 1e-10
 def pays(missing: float, n_rows: int, n_features: int, n_latents: int, n_parts: int = 1) -> bool:
     """Whether a dictionary is best learnt feature by feature.
 
-    Much must be missing, and the second moments, which each mini-batch keeps, may be no more than
-    the data, and MOST_ENTRIES.
+    Much must be missing, and the second moments, which each mini-batch keeps, may take no more
+    memory than the data, and at most MOST_ENTRIES.
     """
     kept = n_pairs(n_latents) * n_parts
     return missing > MUCH_MISSING and kept <= n_rows and kept * n_features <= MOST_ENTRIES
@@ -81,10 +81,10 @@ def solve_features(
     old: NDArray[np.float64],
     least: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """W with A_d W_d = `wanted` + what pulls it to the old W, and that; each (q, D).
+    """W with A_d W_d = `wanted` + a pull towards the old W, and the pull; each (q, D).
 
-    `systems` (D, q, q), the A_d, are overwritten. The pull is no weaker than the `least`, so that
-    weights of features never observed stay.
+    `systems` (D, q, q), the A_d, are overwritten. The pull is at least `least`, so that the weights
+    of features that were never observed do not change.
     """
     pull = PROXIMITY * np.trace(systems, axis1=1, axis2=2) + least
     systems += pull[:, None, None] * np.eye(systems.shape[1])
@@ -94,14 +94,14 @@ def solve_features(
 
 
 def least_pull(typical: float) -> float:
-    """The least pull if latents are active in so many rows."""
+    """The weakest pull that is allowed if latents are active in so many rows."""
     return PROXIMITY * typical + float(np.finfo(float).tiny)
 
 
 def new_dictionary(
     stats: LinearStats, second: NDArray[np.float64], W: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The W that maximises the bound, and what pulled it to the old one.
+    """The W that maximises the bound, and the pull towards the old one.
 
     `second`: Σ⟨c cᵀ⟩ of the rows in which nothing is missing, of which the lower triangle is used.
     """

@@ -1,7 +1,7 @@
-"""What the models share whose latents superpose linearly under Gaussian noise: y ≈ W c.
+"""Common parts of models whose latents superpose linearly under Gaussian noise: y ≈ W c.
 
-c is s for binary sparse coding and s⊙z for spike-and-slab coding; its posterior moments, which is
-all that statistics and estimates need, stand in `linear_moments`.
+c is s for binary sparse coding and s⊙z for spike-and-slab coding. Statistics and estimates need
+only its posterior moments, which are in `linear_moments`.
 """
 
 from abc import abstractmethod
@@ -38,7 +38,7 @@ AUTHORS_PROBABILITY_FLOOR = 5e-5
 
 
 def least_noise(rows: AllRows) -> float:
-    """The smallest noise variance that goes with such data."""
+    """The smallest noise variance that is allowed for data of this scale."""
     return NOISE_FLOORS[rows.X.dtype] * rows.mean_square()
 
 
@@ -59,7 +59,7 @@ def row_products(X: NDArray[np.floating], matrix: NDArray[np.floating]) -> NDArr
 
 
 class Rows(NamedTuple):
-    """What a block of rows gives to the log-joint."""
+    """What log-joints need about a block of rows."""
 
     projections: NDArray[np.floating]  # (n_rows, H)  W y / σ², scaled as the model needs it
     base: NDArray[np.float64]  # (n_rows,)  all of the log-joint that no latent changes
@@ -84,7 +84,7 @@ def prepare_rows(
 ) -> Rows:
     """Rows for a projector V / σ, V the scaled dictionary: projections X Vᵀ / σ.
 
-    `constant_variance` is the variance that the model counts to C(Θ): σ² or one (app:lpj).
+    `constant_variance` is the variance that belongs to C(Θ) in this model: σ² or one (app:lpj).
     """
     n_features = X.shape[1]
     counts: Any = n_features if observed is None else observed.sum(1)
@@ -110,9 +110,9 @@ def update_dictionary(
     """The W and σ² that maximise the bound, given the moments; `second` is Σ⟨c cᵀ⟩, of which the
     lower triangle is used. σ² stays above the least one.
 
-    With statistics by feature that holds with missing values too. Else they then maximise a lower
-    bound of it that touches it at the old W (the missing y are latent), so the bound does not fall
-    either way. σ² is counted over observed entries.
+    With statistics by feature this also holds with missing values. Without, the missing y are
+    latent: W and σ² then maximise a lower bound of the bound that touches it at the old W, so the
+    bound does not fall either way. σ² is an average over observed entries.
     """
     if len(stats.observed_second):
         new, pulled = by_feature.new_dictionary(stats, second, W)
@@ -137,7 +137,7 @@ def noise_left(
     old: float,
     least: float = 0.0,
 ) -> float:
-    """σ² that goes with a new W, for which Σ⟨c cᵀ⟩ W = Σ⟨c yᵀ⟩ + `pulled`."""
+    """σ² of a new W, for which Σ⟨c cᵀ⟩ W = Σ⟨c yᵀ⟩ + `pulled`."""
     # Σ⟨|y - W c|²⟩ = Σ⟨yᵀy⟩ - 2 Tr(W Σ⟨c yᵀ⟩) + Tr(Wᵀ Σ⟨c cᵀ⟩ W), with the system put in.
     residual = float(stats.data_square) - np.vdot(new, stats.cross) + np.vdot(pulled, new)
     residual -= stats.filled[1].sum()  # printed: σ² is an average over what was observed
@@ -145,10 +145,9 @@ def noise_left(
 
 
 def noise_variance(stats: LinearStats, residual: float, old: float, least: float = 0.0) -> float:
-    """σ² from a sum of squared residuals, no nearer to zero than that is known to, nor below the
-    `least` that is known from elsewhere.
+    """σ² from a sum of squared residuals, not below the accuracy of that sum, nor below `least`.
 
-    An old value below that floor is left there: rising to it, σ² might lower the bound.
+    An old value below that floor is kept: raising σ² might lower the bound.
     """
     n_observed = float(stats.n_observed)
     floor = min(max(float(stats.floor) / n_observed, least), old)
@@ -158,11 +157,11 @@ def noise_variance(stats: LinearStats, residual: float, old: float, least: float
 def authors_noise_variance(
     stats: LinearStats, residual: float, old: float, least: float = 0.0
 ) -> float:
-    """σ² as the authors' programs average squared residuals of observed values.
+    """σ² as the authors' programs average the squared residuals of observed values.
 
-    A missing value counts below the fraction line, and an observed one above it with the old σ²
-    too, unless nothing is missing. This comes to rest at the average over observed values if half
-    are missing, below it if more are.
+    If anything is missing, missing values count in the denominator, and for every observed one the
+    old σ² is added to the numerator. The fixed point is the average over observed values if half of
+    them are missing, and lies below it if more are.
     """
     n_observed, n_features = float(stats.n_observed), stats.cross.shape[1]
     n_values = float(stats.n_rows) * n_features
@@ -175,7 +174,7 @@ def authors_noise_variance(
 def clip_probabilities(
     probabilities: NDArray[np.float64], least: float = PROBABILITY_FLOOR
 ) -> NDArray[np.float64]:
-    """The best probabilities in [least, 1 - PROBABILITY_FLOOR]."""
+    """Probabilities clipped to [least, 1 - PROBABILITY_FLOOR], where the bound is highest."""
     return np.clip(probabilities, least, 1.0 - PROBABILITY_FLOOR)
 
 
@@ -187,7 +186,7 @@ def observe(c: NDArray[np.float64], params: Any, rng: np.random.Generator) -> ND
 
 
 def few_active(*sizes: int) -> NDArray[np.float64]:
-    """Probabilities with which two latents of each kind are expected to be active."""
+    """Activation probabilities with which two latents of each kind are expected to be active."""
     return np.concatenate([np.full(size, min(2.0 / max(size, 1), 0.5)) for size in sizes])
 
 
@@ -209,12 +208,12 @@ def observed_moments(rows: AllRows) -> tuple[NDArray[np.float64], float]:
 
 
 def nothing_observed(observed: Mask | None) -> NDArray[np.int64]:
-    """Rows without any observed value; their posterior is the prior, and known exactly."""
+    """Rows without any observed value, whose posterior is exactly the prior."""
     return np.empty(0, np.int64) if observed is None else np.flatnonzero(~observed.any(1))
 
 
 class LinearModel(Model):
-    """What binary sparse coding and spike-and-slab coding do alike.
+    """Common base of binary sparse coding, spike-and-slab coding and subspaces.
 
     Parameters
     ----------
@@ -224,10 +223,10 @@ class LinearModel(Model):
         M-steps that never lower the bound, those of app:mstep_equations, or those of the authors'
         programs.
     least_noise_variance : float
-        σ² stays above this, where it is known: else a dictionary that explains noise lowers it.
+        Lower limit of σ², if one is known: a dictionary that explains noise would lower it.
     by_feature : bool
-        Whether each feature is learnt from the rows in which it was observed alone, see
-        `evoem.models.by_feature`: fewer iterations where much is missing, and more memory.
+        Whether each feature is learnt only from the rows in which it was observed, see
+        `evoem.models.by_feature`: fewer iterations where much is missing, but more memory.
     """
 
     # Options that are one of several words.
@@ -257,12 +256,12 @@ class LinearModel(Model):
 
     @property
     def printed(self) -> bool:
-        """Whether the paper's M-step is asked for: as printed, or as in the authors' programs."""
+        """Whether M-steps are those of the paper, as printed or as in the authors' programs."""
         return self.updates != "monotone"
 
     @property
     def as_authors(self) -> bool:
-        """Whether the M-step of the authors' programs is asked for."""
+        """Whether M-steps are those of the authors' programs."""
         return self.updates == "authors"
 
     @property
@@ -274,14 +273,14 @@ class LinearModel(Model):
     def fill_moments(
         self, derived: Any, rows: Rows, posterior: Posterior, moments: Moments, stats: Any
     ) -> None:
-        """Compute the moments of c; what they have no room for goes to `stats`, unless None."""
+        """Compute the moments of c; those without room go to `stats`, unless that is None."""
 
     @abstractmethod
     def prior(self, params: Any) -> Prior:
-        """What the model expects of a row of which nothing was observed."""
+        """What the model expects of a row in which nothing was observed."""
 
     def constant_variance(self, derived: Any) -> float:
-        """The variance that app:lpj counts to C(Θ)."""
+        """The variance that belongs to C(Θ) (app:lpj)."""
         return float(derived.noise_variance)
 
     def prepare_rows(
@@ -302,14 +301,14 @@ class LinearModel(Model):
         )
 
     def groups(self, derived: Any) -> NDArray[np.int64] | None:
-        """Where the latents of each binary one start, if these are groups of several."""
+        """Where the continuous latents of each binary one start, if it has several."""
         return None
 
     def log_constants(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
         return rows.constants
 
     def observed_squares(self, derived: Any, rows: Rows) -> NDArray[np.floating]:
-        """Squares of V over what was observed: (n_rows, H), or (1, H) if that is everything."""
+        """Σ_d V² over observed values: (n_rows, H), or (1, H) if everything was observed."""
         if rows.observed is None:
             return np.diag(derived.gram)[None]
         V = derived.scaled
@@ -320,7 +319,7 @@ class LinearModel(Model):
         return empty_stats(params.components, self.printed, self.by_feature)
 
     def linear_part(self, stats: Any) -> LinearStats:
-        """Those that all linear models have."""
+        """The statistics that all linear models have."""
         own: LinearStats = stats
         return own
 
@@ -342,9 +341,9 @@ class LinearModel(Model):
     def accumulate(
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
-        """Add the statistics of a block of rows; complete ones go their own, faster way.
+        """Add the statistics of a block of rows, complete ones by faster code.
 
-        Unless few are: to pick the others copies them.
+        If only few are complete all take the slower path: selecting the others would copy them.
         """
         incomplete = np.flatnonzero(~rows.complete)
         if 2 * len(incomplete) < len(rows.X):
@@ -356,13 +355,13 @@ class LinearModel(Model):
         self.add_rows(stats, params, derived, rows, posterior)
 
     def add_complete_rows(self, stats: Any, derived: Any, rows: Rows, posterior: Posterior) -> None:
-        """Add the statistics of those rows in which nothing is missing."""
+        """Add the statistics of the rows in which nothing is missing."""
         raise self._undefined("add_complete_rows")
 
     def add_rows(
         self, stats: Any, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> None:
-        """Add the statistics of rows by the moments of each."""
+        """Add the statistics of rows, from the moments of each row."""
         sums = self.linear_part(stats)
         for _, some, moments in self._each_part(derived, rows, posterior, ~rows.complete, stats):
             if self.by_feature and some.observed is not None:
@@ -404,7 +403,7 @@ class LinearModel(Model):
         details: NDArray[np.float64],
         noise_variance: float,
     ) -> Any:
-        """Parameters to start from: latents that look like data points, and what these differ by.
+        """Initial parameters: latents that look like data points, and how these differ.
 
         A row of the data has one or two latents of each kind.
         """
@@ -417,7 +416,7 @@ class LinearModel(Model):
         observed: Mask | None,
         comm: Communicator = ALONE,
     ) -> Any:
-        """Given parameters, moved to where updates keep them."""
+        """The parameters a user has given, moved into the range that updates keep to."""
         least = least_noise(AllRows(X, observed, comm))
         return params._replace(noise_variance=np.maximum(params.noise_variance, least))
 

@@ -1,7 +1,7 @@
-"""Posterior moments of c for models y ≈ W c, and the additive statistics and estimates they give.
+"""Posterior moments of c for models y ≈ W c, and the statistics and estimates computed from them.
 
-c is s for binary sparse coding and s⊙z for spike-and-slab coding. Moments are held per row over its
-*members*, the latents that are active in a state of any weight: few, whatever H is.
+c is s for binary sparse coding and s⊙z for spike-and-slab coding. Moments are stored for the
+*members* of a row, the latents that are active in any state with a weight: few, however large H is.
 """
 
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def count(
 def negligible_weight(dtype: Any) -> float:
     """States below this weight are left out of the sums.
 
-    In single precision weights are off by far more than this, because log-joints are.
+    In single precision, errors of the log-joints change weights by far more than this.
     """
     return 8.0 * float(np.finfo(dtype).eps)
 
@@ -132,10 +132,10 @@ def moment_parts(
     keep: NDArray[np.bool_],
     groups: NDArray[np.int64] | None = None,
 ) -> Iterator[tuple[slice, Moments]]:
-    """Empty moments, members listed, of as many rows at a time as MOMENT_ENTRIES allows.
+    """Empty moments with their members listed, for as many rows at a time as MOMENT_ENTRIES allows.
 
-    Second moments are made room for where `keep` is true. Elsewhere only their sum over rows is
-    wanted, and is best added to straight away.
+    There is room for second moments where `keep` is true. Elsewhere only their sum over rows is
+    needed, and kernels add to it directly.
     """
     n_rows, _, width = posterior.states.shape
     offsets = np.empty(n_rows + 1, np.int64)
@@ -162,7 +162,7 @@ def moment_parts(
 
 @kernel
 def add_cross(offsets, members, first, X, cross):
-    """Add Σ⟨c⟩ yᵀ latent by latent: some rows of data stay in the cache, all of `cross` would not.
+    """Add Σ⟨c⟩ yᵀ latent by latent: some rows of data fit into the cache, all of `cross` would not.
 
     X is zero where it is missing.
     """
@@ -198,7 +198,7 @@ def add_cross(offsets, members, first, X, cross):
 
 @inlined
 def finish_row(members, begin, end, activation, first, means, printed, stats):
-    """Add the members' ⟨s⟩ and ⟨c⟩ of a row, note ⟨c⟩ as `means`, and clear both for the next."""
+    """Add the members' ⟨s⟩ and ⟨c⟩ of a row, write ⟨c⟩ to `means`, and clear both for the next."""
     if len(stats.joint) > 0:
         for i in range(begin, end):
             for j in range(begin, end):
@@ -238,9 +238,9 @@ def add_means(members, begin, n, activation, first, printed, stats):
 
 @inlined
 def _add_incomplete_row(r, moments, observed, W, printed, expected, left, stats, scalars):
-    """What a missing y_d adds: it is one more latent, ⟨y_d cᵀ⟩ = W_d ⟨c cᵀ⟩.
+    """Add what a missing y_d contributes as one more latent: ⟨y_d cᵀ⟩ = W_d ⟨c cᵀ⟩.
 
-    The printed way puts in the estimate W_d ⟨c⟩ as if it had been observed.
+    The printed M-step uses the estimate W_d ⟨c⟩ as if it had been observed.
     """
     offsets, squares, members, _, first, second = moments
     begin, matrix = offsets[r], squares[r]

@@ -6,8 +6,8 @@
 | π | `activation_probs` (H,) |
 | N_d(s) | probability that y_d is on |
 
-There is no leak: with no latent active every y_d is off, so s = 0 is impossible (log-joint -inf)
-for data with anything on.
+There is no leak probability: with no latent active every y_d is off, so s = 0 is impossible
+(log-joint -inf) for a row with any value on.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class Derived(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The dimensions that are on in each row, and what latents cost in those that are off."""
+    """The dimensions that are on in each row, and the cost of each latent in those that are off."""
 
     off_costs: NDArray[np.floating]  # (n_rows, H)  Σ over observed y_d = 0 of log(1 - W_dh)
     on: NDArray[np.int64]  # (n_rows, D): first the dimensions with y_d = 1
@@ -231,7 +231,9 @@ class NoisyOrModel(Model):
     ) -> None:
         self.init = validation.choice("init", init, self.choices["init"])
         self.updates = validation.choice("updates", updates, self.choices["updates"])
-        self.min_activation_prob = min_activation_prob
+        self.min_activation_prob = validation.real(
+            "min_activation_prob", min_activation_prob, PROBABILITY_FLOOR, 0.5
+        )
 
     @property
     def printed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Inner products of dictionary rows over what was observed of a row of data."""
+"""Inner products of dictionary entries over the observed values of a row of data."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ from evoem.validation import Mask
 
 
 class ObservedGram(NamedTuple):
-    """Inner products over what was observed of one row, kept until the next one.
+    """Inner products over the observed values of one row, kept until the next row.
 
-    The states of a row share their latents, which are numbered as states come up with them.
+    The states of a row share latents, which are numbered in the order in which they occur.
     """
 
     mask: NDArray[np.floating]  # (D,)  one where observed, else zero

@@ -1,6 +1,6 @@
-"""Which latents correlate best with what a state leaves of the data: additions that promise most.
+"""Rank latents by their correlation with the residual of a state: the most promising additions.
 
-A step of matching pursuit, by which guided mutation is told what to activate.
+This is a step of matching pursuit, which tells guided mutation what to activate.
 """
 
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ from evoem.runtime.compile import inlined
 
 
 class Guide(NamedTuple):
-    """How promising a latent is: (curvature z + slope) z - constant, z its correlation with what
-    a state leaves of the data. One row for all, or one for each row of the data.
+    """How promising a latent is: (curvature z + slope) z - constant, with z its correlation with
+    the residual of a state. One row for all, or one for each row of the data.
 
-    Of a row with missing values z is a guess: what a latent explains of others is taken to be
-    their inner product times the share of its own square that was observed.
+    For a row with missing values z is approximate: inner products of latents are scaled by the
+    share of a latent's own square that was observed.
     """
 
     start: NDArray[np.floating]  # (H,)  added to the correlations
@@ -29,7 +29,7 @@ class Guide(NamedTuple):
 
 @inlined
 def rank_by_residual(guide, gram, projections, coefficients, active, k, r, p, room, out):
-    """The latents that correlate best with what a state leaves of the data, see `Guide`."""
+    """The latents that correlate best with the residual of a state, see `Guide`."""
     z, scores, tops = room
     own = r if len(guide.constants) > 1 else 0
     for g in range(len(z)):

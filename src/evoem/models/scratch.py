@@ -1,4 +1,4 @@
-"""Room for what is computed about one state at a time."""
+"""Scratch memory of kernels, for one state at a time."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 FEW = 32
 
 
-def with_room(kernel: Callable[[int, int], int], n_rows: int, most: int) -> None:
-    """Run a kernel on all rows, from a given one on, with room for so many active latents, at most
-    `most`; it returns the row at which it needs more.
+def with_scratch(kernel: Callable[[int, int], int], n_rows: int, most: int) -> None:
+    """Run a kernel on all rows with scratch memory for a number of active latents, at most `most`.
 
-    Kernels do not make more themselves: references to arrays that may be replaced would be counted,
-    atomically, for every state, by which sums over complete rows took 1.5 times as long.
+    The kernel returns the row at which it needs more, and is called again from there on with more.
+    If kernels grew the arrays themselves, references to them would be counted, atomically, for
+    every state: sums over complete rows took 1.5 times as long.
     """
     room, row = min(FEW, most), 0
     while (row := kernel(row, room)) < n_rows:

@@ -1,9 +1,9 @@
 """Symmetric matrices over pairs of latents: the diagonal, then the lower triangle row after row.
 
-A latent with itself stands at h, the pair of h and g < h at H + h (h - 1) / 2 + g. States look them
-up at random. Most of what they look up is on the diagonal, which is short and stays in the nearest
-cache; half of the rest stays in the processor's own where all of it would not, and threads then do
-not wait for the cache that they share.
+The entry of h with itself is at h, that of h and g < h at H + h (h - 1) / 2 + g. States look up
+random entries, most of them on the diagonal, which is short and stays in the nearest cache. Half of
+a matrix often stays in the processor's own cache where all of it would not, and threads then do not
+wait for the cache that they share.
 """
 
 import math
@@ -16,7 +16,7 @@ from evoem.runtime.compile import inlined
 
 @inlined
 def row_start(n_latents, h):
-    """Where the pairs of h with the latents before it start."""
+    """Index of the first pair of h with a latent before it."""
     return n_latents + h * (h - 1) // 2
 
 
@@ -31,7 +31,7 @@ def gather(products, n_latents, active, k, out):
 
 
 def n_pairs(n_latents: int) -> int:
-    """Pairs of latents, those of a latent with itself included."""
+    """Number of pairs of latents, including each latent with itself."""
     return n_latents * (n_latents + 1) // 2
 
 

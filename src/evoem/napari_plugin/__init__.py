@@ -1,1 +1,1 @@
-"""Denoise, inpaint and tell the noise of layers in napari, which finds this by its manifest."""
+"""Denoise, inpaint and analyse the noise of layers in napari, which finds this by its manifest."""

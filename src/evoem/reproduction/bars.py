@@ -1,4 +1,4 @@
-"""The bars test (subsec:verification): data of known parameters, and how learnt ones match them."""
+"""The bars test (subsec:verification): data with known parameters, matched to learnt ones."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

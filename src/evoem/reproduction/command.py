@@ -1,4 +1,4 @@
-"""What `evoem reproduce` does."""
+"""The work of `evoem reproduce`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an experiment is to those who run it and report it."""
+"""The interface of an experiment to the code that runs and reports it."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What figures of several experiments share. matplotlib is imported late: it takes a while."""
+"""Common parts of figures. matplotlib is imported only when needed, since that takes a while."""
 
 import io
 import math

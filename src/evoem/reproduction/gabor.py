@@ -1,4 +1,4 @@
-"""How well a Gabor function describes a field: a plane wave under a Gaussian envelope."""
+"""Fit Gabor functions, plane waves under a Gaussian envelope, to fields."""
 
 from typing import Any, NamedTuple
 

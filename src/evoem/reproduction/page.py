@@ -1,4 +1,4 @@
-"""The report of an experiment as one HTML file, with its figures in it: it needs no network."""
+"""The report of an experiment as one self-contained HTML file."""
 
 import base64
 import html

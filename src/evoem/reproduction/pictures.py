@@ -1,4 +1,4 @@
-"""Pictures of the paper, found in a folder of the user's by what is in them.
+"""Pictures of the paper, recognised by their content in a folder of the user's.
 
 None is shipped. A file is told by a digest of its pixels, so that it may be of any format and name;
 a file of the right name with other pixels is another variant of the picture, and is named as that.

@@ -81,7 +81,7 @@ def write_report(
     main = table(contents.entries)
     tables = [main, *contents.tables, *unfinished(book, recipe.parts(seed))]
     facts = {
-        "times": times(recipe, done, seed),
+        "times": times(done, seed),
         "settings": settings_table(recipe),
         "versions": versions_table(),
     }
@@ -136,7 +136,7 @@ def unfinished(book: Workbook, parts: Sequence[Part]) -> list[Table]:
     return tables
 
 
-def times(recipe: Recipe, done: Sequence[Done], seed: int) -> Table:
+def times(done: Sequence[Done], seed: int) -> Table:
     """Seconds and core-hours of every run, and of all."""
 
     def line(name: str, seed: str, seconds: float, core_seconds: float) -> tuple[str, ...]:

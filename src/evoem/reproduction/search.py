@@ -1,4 +1,4 @@
-"""Operators as recipes have them."""
+"""The evolutionary search that a recipe describes."""
 
 from evoem.evolution import Evolution
 from evoem.reproduction.recipes import Settings

@@ -1,4 +1,4 @@
-"""The folder of a reproduction: what is kept of finished parts, checkpoints, and the time taken."""
+"""The folder of a reproduction: results of finished parts, checkpoints, and the time taken."""
 
 import json
 import time

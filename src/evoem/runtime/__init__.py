@@ -1,1 +1,1 @@
-"""What the numerics stand on: compiled code, threads, interrupts, files, linear algebra."""
+"""The base of the numerics: compiled code, threads, interrupts, files, linear algebra."""

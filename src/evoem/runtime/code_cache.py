@@ -1,4 +1,4 @@
-"""Compiled code kept between runs: where, whose, and never at the cost of a run.
+"""A cache of compiled code between runs: private to its user, and never able to fail a run.
 
 The cache only saves time. Whatever goes wrong with it, code is compiled in memory instead, and the
 first trouble is told, in one line, to the logger "evoem".

@@ -1,4 +1,4 @@
-"""Numba's options, and where compiled code is cached.
+"""Numba's options, and the cache of compiled code.
 
 Kernels are serial and release the GIL: threads come from a pool over blocks of rows (`em`), which
 compiles several times faster than Numba's own parallel mode and cannot change a result.
@@ -172,6 +172,15 @@ def inlined(function: Callable[..., Any]) -> Any:
 def inlined_in_order(function: Callable[..., Any]) -> Any:
     """The same, with sums in their order: loops too short to gain from vectors stay simple."""
     return numba.njit(**INLINED | {"fastmath": FAST_MATH - {"reassoc"}})(function)
+
+
+# Such as make arrays, or are too large to be inlined everywhere: LLVM decides.
+PART = {name: value for name, value in INLINED.items() if name not in ("forceinline", "_nrt")}
+
+
+def part_of_kernel(function: Callable[..., Any]) -> Any:
+    """Compile a large part of kernels, as a part of them alone; it may make arrays."""
+    return numba.njit(**PART)(function)
 
 
 def unrolled(function: Callable[..., Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Compile kernels in several processes at once, while this one does something else.
+"""Compile kernels in several other processes, while this one does something else.
 
 Numba holds the interpreter's lock for most of the time that it compiles, so threads would only wait
 for each other. Processes bring code by the cache. This one, when it comes to a kernel that is still

@@ -1,4 +1,4 @@
-"""How many threads are asked for, on a machine that processes may share."""
+"""The number of threads to use, on a machine that processes may share."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Compile helpers only as far as the kernels need that they become a part of.
+"""Compile helpers only as far as the kernels that inline them need it.
 
 Numba optimises every function and makes machine code of it, although a helper's code is inlined
 into kernels, is optimised again there, and is never called on its own: a quarter of the time that

@@ -1,4 +1,4 @@
-"""What is read must be a file, and no larger than expected: pipes and devices may never end."""
+"""Read only regular files of limited size: pipes and devices may never end."""
 
 import stat
 from pathlib import Path

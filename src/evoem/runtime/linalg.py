@@ -1,4 +1,4 @@
-"""Symmetric matrices by their lower triangles: squares, products, positive definite systems.
+"""Symmetric matrices stored as lower triangles: squares, products, positive definite systems.
 
 In two threads if there are as many.
 

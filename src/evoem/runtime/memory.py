@@ -1,4 +1,4 @@
-"""How much memory there is: that of the machine, or less in a container."""
+"""The memory that is available: that of the machine, or less in a container."""
 
 import os
 from collections.abc import Iterator

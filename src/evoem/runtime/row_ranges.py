@@ -1,4 +1,4 @@
-"""Consecutive rows by process, and how values of rows come from one process to another."""
+"""Ranges of rows by process, and moving values of rows between processes."""
 
 from itertools import pairwise
 from typing import Any

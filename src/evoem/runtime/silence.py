@@ -1,4 +1,4 @@
-"""Keep C libraries from writing to the terminal beside our own sentence."""
+"""Keep C libraries from writing to the terminal beside our own error message."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a run is just doing, for whoever shows it.
+"""The current stage of a run, for displays of progress.
 
 Work tells by name which stage it is in and how far it is. Whether somebody listens, and what is
 made of it, is none of its business.

@@ -1,4 +1,4 @@
-"""Sums of floats that depend on neither the order nor the grouping of what is added.
+"""Sums of floats that depend neither on the order nor on the grouping of the addends.
 
 Every addend is cut into slices at fixed powers of two, 2^(width·level). Slices of a level are
 multiples of one unit, few enough for their float64 sum to be exact, so it is the same in any order

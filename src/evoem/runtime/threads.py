@@ -1,4 +1,4 @@
-"""Threads over parts of the work.
+"""Share parts of the work among threads.
 
 Parts do not depend on the number of threads, and what comes of them is taken in their order, so the
 number of threads changes nothing in the result.
@@ -147,7 +147,8 @@ def in_threads(
     take: Callable[[T], Any] = lambda result: None,
 ) -> None:
     """`work` on every part, by `n_jobs` threads; `take` gets the results in the parts' order."""
-    if n_jobs == 1:
+    n_jobs = min(n_jobs, len(parts))  # a system has room for some thousands of threads
+    if n_jobs <= 1:
         for part in parts:
             interrupts.check()
             take(work(part))

@@ -1,1 +1,1 @@
-"""A page on this computer: drop a picture, watch it getting better, keep the result."""
+"""A page on this computer: drop a picture, watch it get better, keep the result."""

@@ -1,4 +1,4 @@
-"""Who may talk to the page: whoever knows its token, from a page of its own address."""
+"""Access to the page: only with its token, and from a page with its own address."""
 
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping

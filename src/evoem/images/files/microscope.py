@@ -1,4 +1,4 @@
-"""CZI, ND2 and LIF, files of microscopes' makers, read by bioio. They are not written."""
+"""CZI, ND2 and LIF files of microscope makers, read by bioio; they cannot be written."""
 
 from pathlib import Path
 from typing import IO, Any

@@ -1,4 +1,4 @@
-"""OME-XML: what microscopes tell of a picture, and what of it stays true of a restored one."""
+"""OME-XML: the metadata of microscopes, and the part that remains valid for a restored picture."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""PNG and JPEG files, and the colours of TIFF that only Pillow converts."""
+"""PNG and JPEG files, and colour spaces of TIFF that only Pillow can convert."""
 
 from io import BytesIO
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How much there is of a PNG or JPEG file whose data end early.
+"""The intact part of a PNG or JPEG file whose data end early.
 
 Decoders fill what is not there with zeros or grey, and say nothing if the file ends properly after
 it. So rows are counted here: those of PNG by the bytes that are packed, those of JPEG by decoding

@@ -36,12 +36,12 @@ def update_full_slab(
     learn_covariance: bool,
     cautious: bool,
 ) -> tuple[NDArray[np.float64], Callable[[], NDArray[np.float64]]]:
-    """A step of μ and a full Ψ up the bound: μ, and what gives Ψ, beside other work maybe.
+    """A step of μ and a full Ψ up the bound: returns μ, and a function that computes Ψ.
 
-    Cautious: inactive z_h are filled in by their conditional mean and covariance given the active
-    ones (complete-data EM). That never lowers the bound, but most of what it averages is filled in,
-    so it moves in proportion to activity. Else μ takes the exact step for this Ψ, and each latent's
-    share of Ψ moves by what was said about it: a diagonal Ψ then takes the exact step too.
+    The cautious step fills in inactive z_h by their conditional mean and covariance given the
+    active ones (complete-data EM). It never lowers the bound, but most of what it averages is
+    filled in, so it is short where activity is low. The other step takes the exact μ for this Ψ,
+    and moves each latent's share of Ψ by the evidence about it: exact, too, for a diagonal Ψ.
     """
     psi, means, n_rows = params.slab_covariance, params.slab_means, float(stats.linear.n_rows)
 
@@ -76,20 +76,20 @@ def update_full_slab(
 
 
 def correlations(psi: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Ψ in units of its standard deviations, and the products of these."""
+    """The correlations of Ψ, and the products of its standard deviations."""
     unit = np.sqrt(np.diag(psi))
     scale = np.outer(unit, unit)
     return (psi / scale).astype(np.float32), scale
 
 
 def wanted_change(psi: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray[np.float64]:
-    """How Ψ would change if all rows had spoken of all latents."""
+    """How Ψ would change if all latents were active in all rows."""
     near, scale = correlations(psi)
     return scale * (near @ symmetric_product(stats.curvature * scale, near))
 
 
 def effective_counts(psi: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray[np.float64]:
-    """Rows that said something about z_h: it was active in them, or others correlated with it."""
+    """Effective number of rows with evidence about z_h: it or a correlated latent was active."""
     near, scale = correlations(psi)
     said = symmetric_product(stats.information * scale, near)
     counts: NDArray[np.float64] = np.einsum("gh,gh->h", near, said, dtype=np.float64)
@@ -99,7 +99,7 @@ def effective_counts(psi: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray
 def limited_share(
     psi: NDArray[np.float64], change: NDArray[np.float64], means: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """How much of a change to make, entry by entry, for no variance to move too far at once."""
+    """The share of a change to make, entry by entry, so that no variance moves too far at once."""
     old, wanted = np.diag(psi), np.diag(change)
     second = old + means**2
     lowest = np.minimum(old, np.maximum(old / LARGEST_CHANGE, SLAB_FLOOR * second))
@@ -109,10 +109,10 @@ def limited_share(
 
 
 def backtrack(psi: NDArray[np.float64], change: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ψ and as much of the change as keeps its correlations allowed.
+    """Ψ plus the largest part of the change that keeps its correlations valid.
 
-    From Ψ to the maximiser of complete-data EM the bound rises all the way, so part of that way is
-    safe as well.
+    The bound rises all the way from Ψ to the maximiser of complete-data EM, so a part of the change
+    is safe as well.
     """
     change = 0.5 * (change + change.T)
     for halving in range(HALVINGS):

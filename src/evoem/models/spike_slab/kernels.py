@@ -1,7 +1,7 @@
 """Spike-and-slab coding row by row: log-joints, moments, sums, promising additions.
 
-`known` has the inner products over what was observed; it is None where nothing is missing, and the
-compiler then leaves out what it would need.
+`known` has the inner products over observed values. It is None where nothing is missing, and the
+compiler then leaves out the code for them.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ LISTED = 512  # amounts, after which they are added; more if a state may have mo
 
 @inlined
 def _start(k, V, projections, r, active, known, complete, system):
-    """V_sᵀ y / σ of the active latents, and of an incomplete row V_sᵀ V_s."""
+    """V_sᵀ y / σ of the active latents, and for an incomplete row V_sᵀ V_s."""
     for i in range(k):
         system.eta[i] = projections[r, active[i]]
     if known is not None and not complete:
@@ -32,7 +32,7 @@ def _start(k, V, projections, r, active, known, complete, system):
 
 @kernel
 def log_joints(first_row, derived, rows, known, population, system):
-    """Log-joints of the states of each row between start and stop, see `with_room`."""
+    """Log-joints of the states of each row between start and stop, see `with_scratch`."""
     states, out, starts, stops = population
     V, logits, bias, tables = derived.scaled, derived.logits, derived.bias, derived.tables
     base, ceilings, projections, observed = (
@@ -138,7 +138,7 @@ def _count_ones(word):
 
 @kernel
 def most_active(posterior, negligible):
-    """The most latents that are active in a state that counts."""
+    """The largest number of active latents in any state that is not negligible."""
     states, weights = posterior
     most = np.uint64(0)
     for r in range(states.shape[0]):
@@ -153,7 +153,7 @@ def most_active(posterior, negligible):
 
 @inlined
 def _add_listed(indices, amounts, n, second, pairs):
-    """Add what is listed for pairs of latents, of a full slab or of second moments alone."""
+    """Add the listed values of pairs of latents, for a full slab or for second moments alone."""
     if len(pairs) > 0:
         for i in range(n):
             for term in range(3):
@@ -165,7 +165,7 @@ def _add_listed(indices, amounts, n, second, pairs):
 
 @inlined
 def _list_pairs(k, tables, n_latents, active, weight, printed, system, indices, amounts, n):
-    """List what a state adds to pairs of latents, from n on; how many are then listed."""
+    """List what a state adds to pairs of latents, from n on; returns the length of the list."""
     for i in range(k):
         h = active[i]
         start = row_start(n_latents, h)
@@ -258,7 +258,7 @@ def _rank(k, guide, derived, projections, active, r, p, system, ranking, out):
 
 @kernel
 def best_additions(first_row, guide, derived, rows, known, genomes, out, system):
-    """Rank the latents that the states lack, see `Guide` and `with_room`."""
+    """Rank the latents that the states lack, see `Guide` and `with_scratch`."""
     states, counts = genomes
     room = len(system.eta)
     H, V, spread, tables = len(derived.shift), derived.scaled, derived.spread, derived.tables

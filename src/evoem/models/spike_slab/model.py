@@ -8,8 +8,7 @@
 | μ | `slab_means` (H,) |
 | Ψ | `slab_covariance` (H, H) if full, else its diagonal (H,) |
 
-How the slab of a state is integrated out stands in `state_posterior`, how μ and Ψ are learnt in
-`update` and `full_slab`.
+`state_posterior` integrates out the slab of a state; `update` and `full_slab` learn μ and Ψ.
 """
 
 from collections.abc import Generator, Mapping
@@ -33,7 +32,7 @@ from evoem.models.linear_moments import (
 )
 from evoem.models.observed_gram import empty_gram
 from evoem.models.residual_ranking import Guide
-from evoem.models.scratch import with_room
+from evoem.models.scratch import with_scratch
 from evoem.models.spike_slab import kernels
 from evoem.models.spike_slab.full_slab import update_full_slab
 from evoem.models.spike_slab.state_posterior import empty_system
@@ -83,16 +82,16 @@ class SpikeSlabModel(LinearModel):
     Parameters
     ----------
     slab : {"diagonal", "full", "fixed"}
-        Ψ is learnt as a diagonal or a full matrix, or stays as it is.
+        Whether Ψ is learnt, as a diagonal or a full matrix, or does not change.
     learn_slab_means : bool
         Whether μ is learnt.
     init : {"mean", "data", "authors"}
-        Initial dictionary, see `LinearModel`; "authors" has that of "mean", and μ not uniform on
-        [1, 5] but standard normal, as the programs of the paper's authors do.
+        Initial dictionary, see `LinearModel`. "authors" is as "mean", but with a standard normal μ,
+        as in the programs of the paper's authors, instead of one uniform on [1, 5].
     updates : {"monotone", "printed", "authors"}
         M-steps that never lower the bound, or those of eq:sssc_mstep: σ² from squared means
         instead of second moments, and a full Ψ as an element-wise ratio, made positive definite.
-        Those of the authors' programs have squared means too, and another full Ψ, see
+        Those of the authors' programs also use squared means, and another full Ψ, see
         `update.authors_covariance`.
 
     Examples
@@ -124,7 +123,7 @@ class SpikeSlabModel(LinearModel):
     ) -> None:
         super().__init__(init, updates, least_noise_variance, by_feature)
         self.slab = validation.choice("slab", slab, self.choices["slab"])
-        self.learn_slab_means = learn_slab_means
+        self.learn_slab_means = validation.boolean("learn_slab_means", learn_slab_means)
 
     def prepare(self, params: SpikeSlabParams, dtype: DTypeLike) -> Derived:
         pi, psi = params.activation_probs, params.slab_covariance
@@ -159,7 +158,7 @@ class SpikeSlabModel(LinearModel):
 
     def log_joints(self, derived: Derived, rows: Rows, population: Population) -> None:
         known = empty_gram(derived.scaled, rows.observed)
-        with_room(
+        with_scratch(
             lambda row, room: kernels.log_joints(
                 row, derived, rows, known, population, empty_system(room)
             ),
@@ -197,7 +196,7 @@ class SpikeSlabModel(LinearModel):
     def best_additions(
         self, derived: Derived, rows: Rows, genomes: Genomes, n_best: int
     ) -> NDArray[np.int32]:
-        """Ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
+        """Latents ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
         squares = self.observed_squares(derived, rows)
         dtype = squares.dtype.type
         means, pivots = derived.shift, 1 + squares
@@ -211,7 +210,7 @@ class SpikeSlabModel(LinearModel):
         )
         out = empty_ranks(genomes, n_best)
         known = empty_gram(derived.scaled, rows.observed)
-        with_room(
+        with_scratch(
             lambda row, room: kernels.best_additions(
                 row, guide, derived, rows, known, genomes, out, empty_system(room)
             ),
@@ -235,7 +234,7 @@ class SpikeSlabModel(LinearModel):
     def finish_statistics(
         self, derived: Derived, stats: SpikeSlabStats
     ) -> tuple[SpikeSlabStats, SpikeSlabStats]:
-        """Later, without the gradients of a full slab: they hold for these parameters alone."""
+        """For later M-steps without gradients of a full slab, which hold for these parameters."""
         later = stats._replace(pairs=stats.pairs * (1.0, 0.0, 1.0), pull=np.zeros_like(stats.pull))
         return stats, later
 

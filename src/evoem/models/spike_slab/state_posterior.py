@@ -1,6 +1,6 @@
-"""The Gaussian slab of one state, integrated out: compiled, for the k active latents.
+"""Integrate out the Gaussian slab of one state: compiled, for the k active latents.
 
-Amounts are measured in their own standard deviations √ψ, which go into the dictionary,
+Amplitudes are measured in their own standard deviations √ψ, which go into the dictionary,
 V = W √ψ / σ. With t = μ/√ψ, and C the correlations of the slab of the active latents, everything
 follows from one k×k system, whatever D is:
 
@@ -9,9 +9,10 @@ follows from one k×k system, whatever D is:
 
 For a diagonal Ψ, C = 1; M is then never nearly singular, also as Ψ vanishes.
 
-Latents may differ in √ψ by orders of magnitude, and then in V: M is built from terms that are each
-rounded in the scale of their own row and column, and stays accurate in it. To make the slab white
-first, by a factor of C, would mix what is large into what is small.
+Latents may differ in √ψ, and therefore in V, by orders of magnitude. Each term of M is rounded in
+the scale of its own row and column, in which M stays accurate. Whitening the slab first, by a
+factor of C, would mix large values into small ones. So M has one factorisation, `ldl`, without
+square roots, and C another in `add_slab`; docs/experiments.md has the times of sharing one.
 """
 
 from typing import NamedTuple
@@ -29,10 +30,10 @@ LARGE = 1e200
 
 
 class System(NamedTuple):
-    """The system of one state, and room for it.
+    """Scratch memory for the system of one state.
 
-    Matrices are flat, k×k, so that they stay together in the cache; of symmetric ones the lower
-    triangle is used.
+    Matrices are flat, k×k, so that they stay together in the cache; symmetric ones use the lower
+    triangle.
     """
 
     local: NDArray[np.float64]  # V_sᵀ V_s, then M, M⁻¹, at last ⟨z zᵀ⟩
@@ -52,7 +53,7 @@ class System(NamedTuple):
 
 
 def empty_system(room: int) -> System:
-    """Room for a system of up to `room` active latents."""
+    """Scratch memory for a system of up to `room` active latents."""
     local, L, N, covariance, R, Q = (np.empty(room * room) for _ in range(6))
     eta, inverse, v, u, variances, precisions, t = np.ones((7, room))
     return System(local, L, N, eta, inverse, v, u, covariance, R, Q, variances, precisions, t)
@@ -215,8 +216,8 @@ def slab_gradients(k, system):
 
 @inlined_in_order
 def gather_both(k, tables, n_latents, active, complete, system):
-    """V Vᵀ, unless it is known already, and C of the active latents, all at once: most of the time
-    goes into waiting for memory."""
+    """Gather V Vᵀ, unless it is known already, and C of the active latents in one pass: most of the
+    time is spent waiting for memory."""
     for i in range(k):
         start = row_start(n_latents, active[i])
         for j in range(i + 1):
@@ -232,7 +233,7 @@ def gather_both(k, tables, n_latents, active, complete, system):
 
 @unrolled
 def solve(k, derived, tables, active, complete, system):
-    """Set up and factorise the system of a state; its share of the log-joint.
+    """Set up and factorise the system of a state; returns its share of the log-joint.
 
     `eta` = V_sᵀ y / σ, and unless `complete`, `local` = V_sᵀ V_s over what was observed.
     """
@@ -250,7 +251,7 @@ def solve(k, derived, tables, active, complete, system):
 
 @unrolled
 def expect(k, spread, tables, active, system):
-    """From a solved system: `u` = ⟨z⟩ and `local` = ⟨z zᵀ⟩.
+    """Compute `u` = ⟨z⟩ and `local` = ⟨z zᵀ⟩ from a solved system.
 
     With a full Ψ also the terms of its gradient, `Q`, and of that of μ, `eta`; and Ψ_ss⁻¹ over
     `covariance`.
@@ -283,7 +284,7 @@ def expect(k, spread, tables, active, system):
 def solve_few(k, derived, active, system):
     """1/d₀, L₁₀, 1/d₁, v₀ and v₁ of `ldl` for a state of one or two latents.
 
-    `eta` = V_sᵀ y / σ. For one latent the system is that of two, the second of which says nothing.
+    `eta` = V_sᵀ y / σ. One latent is treated as two, of which the second has no effect.
     """
     products, shift, eta = derived.products, derived.shift, system.eta
     inverse = 1.0 / (1.0 + products[active[0]])
@@ -311,7 +312,7 @@ def add_few(k, derived, active, system, weight, activation, first, second):
     """Add the weighted moments of a state, see `expect`: squares to sums over pairs, see
     `triangles`.
 
-    Gives index and amount of what is yet to be added to these: the pair's, or nothing to a latent.
+    Returns index and value of what is still to be added to these: that of the pair, or zero.
     """
     spread = derived.spread
     inverse, slope, other_inverse, v, other_v = solve_few(k, derived, active, system)

@@ -1,6 +1,6 @@
-"""How the slab of spike-and-slab coding is learnt: μ, and a diagonal or printed Ψ.
+"""M-steps of the slab of spike-and-slab coding: μ, and a diagonal or printed Ψ.
 
-The monotone step of a full Ψ stands in `full_slab`.
+The monotone step of a full Ψ is in `full_slab`.
 """
 
 from typing import NamedTuple
@@ -31,10 +31,10 @@ class SpikeSlabParams(NamedTuple):
 
 
 class SpikeSlabStats(NamedTuple):
-    """Those of every linear model, and two more for a full Ψ, else empty.
+    """The statistics of every linear model, and two more that are empty unless Ψ is full.
 
-    With a full Ψ the second moments are in `pairs`, not in `linear`: what belongs to a pair of
-    latents is side by side, for the cache.
+    With a full Ψ the second moments are in `pairs`, not in `linear`: values of the same pair of
+    latents lie side by side, for the cache.
     """
 
     linear: LinearStats
@@ -43,7 +43,7 @@ class SpikeSlabStats(NamedTuple):
 
     @property
     def all_linear(self) -> LinearStats:
-        """Those of every linear model, wherever they are."""
+        """The statistics of every linear model, with second moments from wherever they are."""
         if len(self.pairs):
             return self.linear._replace(second=self.pairs[:, 2])
         return self.linear
@@ -69,7 +69,7 @@ def update_slab(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """μ and Ψ as printed (eq:sssc_mstep): exact for a diagonal Ψ.
 
-    As the authors' programs have it, a full Ψ is another one.
+    The authors' programs learn another full Ψ, see `authors_covariance`.
     """
     sums = stats.all_linear
     means = params.slab_means
@@ -94,9 +94,10 @@ def update_slab(
 def authors_covariance(means: NDArray[np.float64], stats: SpikeSlabStats) -> NDArray[np.float64]:
     """Ψ as the authors' programs learn it.
 
-    Sums are multiplied, entry by entry, with the matrix inverse of Σ⟨s sᵀ⟩, which leaves little
-    beside the diagonal; and the middle term has ⟨s⟩⟨s⊙z⟩ᵀ of each row, which makes variances larger
-    where states are uncertain. That is not symmetric; here it is made so, and positive definite.
+    Sums are multiplied, entry by entry, by the matrix inverse of Σ⟨s sᵀ⟩, which leaves little
+    beside the diagonal. The middle term has ⟨s⟩⟨s⊙z⟩ᵀ of each row, which makes variances larger
+    where states are uncertain. The result is not symmetric; here it is made symmetric and positive
+    definite.
     """
     sums, pairs = stats.all_linear, symmetric(stats.information)
     middle = means[:, None] * sums.joint
@@ -107,7 +108,7 @@ def authors_covariance(means: NDArray[np.float64], stats: SpikeSlabStats) -> NDA
 
 
 def authors_residual(sums: LinearStats, old: NDArray[np.float64]) -> float:
-    """Σ y² - ⟨W_d c⟩² over what was observed, of the old W."""
+    """Σ y² - ⟨W_d c⟩² over observed values, with the old W."""
     # What is filled in is ⟨W_d c⟩, whose squares are in both terms.
     return float(sums.data_square) - float(np.vdot(symmetric(unpack(sums.outer)) @ old, old))
 
@@ -115,10 +116,10 @@ def authors_residual(sums: LinearStats, old: NDArray[np.float64]) -> float:
 def printed_residual(
     sums: LinearStats, old: NDArray[np.float64], new: NDArray[np.float64]
 ) -> float:
-    """Σ y² - ⟨W_d c⟩² over what was observed, by which σ² is printed (eq:sssc_mstep), of a new W.
+    """Σ y² - ⟨W_d c⟩² over observed values with a new W, for the printed σ² (eq:sssc_mstep).
 
-    Of each feature the missing values have the share of ⟨W_d c⟩² that they had by the old W: that
-    is exact for a feature whose row of W changed in scale alone, and without missing values.
+    In each feature missing values keep the share of ⟨W_d c⟩² that they had with the old W. That is
+    exact without missing values, and where a feature's row of W changed only in scale.
     """
     outer = symmetric(unpack(sums.outer))
     explained = outer @ new
@@ -168,7 +169,7 @@ def is_positive_definite(matrix: NDArray[np.floating]) -> bool:
 def positive_definite(
     matrix: NDArray[np.float64], units: NDArray[np.float64], floor: float
 ) -> NDArray[np.float64]:
-    """The matrix with eigenvalues raised to the floor, where latents are measured in `units`."""
+    """The matrix with its eigenvalues raised to the floor, in the `units` of the latents."""
     matrix = 0.5 * (matrix + matrix.T)
     scale = np.outer(units, units)
     measured = (matrix / scale).astype(np.float32)  # floors are far above its rounding
@@ -179,7 +180,7 @@ def positive_definite(
 
 
 def unit_second_moments(params: SpikeSlabParams) -> SpikeSlabParams:
-    """The same model with μ² + ψ = 1: W and z have no scale (subsec:verification)."""
+    """An equivalent model with μ² + ψ = 1: the scale of W and z is free (subsec:verification)."""
     psi = params.slab_covariance
     scale = np.sqrt((np.diag(psi) if psi.ndim == 2 else psi) + params.slab_means**2)
     return params._replace(

@@ -1,18 +1,18 @@
-"""Subspaces learnt from what was observed alone, feature by feature.
+"""Subspaces learnt feature by feature, from observed values only.
 
 Where much is missing, it is slow to treat missing values as latent: the dictionary is then fitted
-to what it had filled in itself, and moves by the observed share of the way. Of each feature only
-the rows count here in which it was observed,
+to values that it has filled in itself, and moves only by the observed share of the way. Here each
+feature is fitted to the rows in which it was observed,
 
     Σ_n o_nd ⟨(y_d - Σ_g W_gdᵀ c_g)²⟩.
 
-Its maximiser would need second moments of all pairs of patterns for each feature. Those of the
-patterns of one latent are enough for a bound of it that touches it at the old W: by Jensen's
+The minimum would need second moments of all pairs of patterns for each feature. Those of the
+patterns of the same latent are enough for an upper bound that touches it at the old W: by Jensen's
 inequality, in a state of k active latents,
 
     (r_d - Σ_g δ_gᵀ c_g)² ≤ 1/k Σ_g (r_d - k δ_gᵀ c_g)²,    δ = W - W_old,  r = y - W_old c,
 
-so that the bound of EM does not fall either. With one active latent a row it is exact.
+so the bound of EM does not fall either. With one active latent per row it is exact.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evoem import validation
 from evoem.models import by_feature, linear
 from evoem.models.base import Posterior
 from evoem.models.linear import Rows
@@ -50,7 +51,7 @@ from evoem.states import active_latents
 
 
 class FeatureStats(NamedTuple):
-    """Those of every linear model, with `cross` and `data_square` of the bound above:
+    """The statistics of every linear model, with `cross` and `data_square` of the bound above:
 
     Σ_d Σ_g W_gdᵀ A_gd W_gd - 2 Σ W ⊙ cross + data_square.
     """
@@ -69,7 +70,7 @@ def triangle_starts(groups: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @inlined
 def add_own_squares(groups, starts, latents, k, weight, known, system, own, triangles):
-    """Add the second moments of each active latent; k times that where they are for the row."""
+    """Add the second moments of each active latent; k times these where they are for the row."""
     u, covariance = system.u, system.local
     row = 0
     for x in range(k):
@@ -117,7 +118,7 @@ def solve_observed(derived, known, projections, r, latents, k, active, n, system
 
 @inlined
 def add_state(active, n, sigma, weight, known, system, residual, linear, scalars):
-    """Add the means of a state, and what it leaves of the values `residual`, which it becomes."""
+    """Add the means of a state, and subtract what it explains from `residual`, in place."""
     n_seen, u, trace = known.sizes[0], system.u, 0.0
     for i in range(n):
         linear.activation[active[i]] += weight
@@ -135,7 +136,7 @@ def add_state(active, n, sigma, weight, known, system, residual, linear, scalars
 
 @inlined
 def add_row(groups, starts, sigma, known, triangles, slopes, explained, stats, scalars):
-    """Add what was collected about a row, latent by latent."""
+    """Add the sums of a row, latent by latent."""
     squares, cross = stats.squares, stats.linear.cross
     n_seen, D = known.sizes[0], cross.shape[1]
     for number in range(known.sizes[1]):
@@ -232,22 +233,22 @@ def rotate_triangles(
 
 
 class SubspacesByFeature(SubspaceModel):
-    """Subspaces whose dictionary is learnt from what was observed alone.
+    """Subspaces whose dictionary is learnt from observed values only.
 
     Parameters
     ----------
     rank : int
-        The most patterns a latent may have beside its mean.
+        Largest number of patterns of a latent, besides its mean.
     prior_rows : float
-        How strong a prior is by which latents resemble each other, in rows, see
-        `shrinkage_prior`. M-steps then raise the bound and the prior together.
+        Strength of the prior by which latents resemble each other, in rows, see `shrinkage_prior`.
+        M-steps then raise the sum of bound and log-prior.
     """
 
     def __init__(
         self, rank: int = 2, prior_rows: float = 0.0, least_noise_variance: float = 0.0
     ) -> None:
         super().__init__(rank, least_noise_variance)
-        self.prior_rows = prior_rows
+        self.prior_rows = validation.real("prior_rows", prior_rows, 0.0)
 
     def empty_statistics(self, params: SubspaceParams) -> Any:
         D, G = params.components.shape[1], len(params.activation_probs)

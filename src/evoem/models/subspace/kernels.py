@@ -1,8 +1,8 @@
 """Subspaces row by row: log-joints, moments and their sums, promising additions.
 
-`known` has the inner products over what was observed; it is None where nothing is missing, and the
-compiler then leaves out what it would need. Kernels unpack records before their loops: to take an
-array from one counts a reference to it.
+`known` has the inner products over observed values. It is None where nothing is missing, and the
+compiler then leaves out the code for them. Kernels unpack records before their loops, because each
+access to an array of a record counts a reference to it.
 """
 
 from typing import NamedTuple
@@ -55,7 +55,7 @@ def _add_known_value(value, k, derived, latents, row, v):
 
 @kernel
 def log_joints(first_row, derived, rows, known, population, room):
-    """Log-joints of the states of each row between start and stop, see `with_room`."""
+    """Log-joints of the states of each row between start and stop, see `with_scratch`."""
     states, out, starts, stops = population
     groups, V, shift = derived.groups, derived.scaled, derived.shift
     base, bias, complete = rows.base, rows.bias, rows.complete
@@ -129,7 +129,7 @@ def single_scores(derived, rows, squares, out):
 
 @kernel
 def most_patterns(groups, posterior, negligible):
-    """The most patterns that are active in a state that counts."""
+    """The largest number of active patterns in any state that is not negligible."""
     states, weights = posterior
     latents = np.empty(len(groups), np.int64)
     most = 0
@@ -145,7 +145,7 @@ def most_patterns(groups, posterior, negligible):
 
 @inlined
 def _add_moments(n, active, weight, positions, size, begin, matrix, keep, system, moments):
-    """Add the moments of a state to those of its row; second ones if these are to be kept."""
+    """Add the moments of a state to those of its row; second moments only if they are kept."""
     u = system.u
     for i in range(n):
         member = begin + positions[active[i]]
@@ -171,7 +171,7 @@ def _known_means(k, derived, latents, active, n, row, v, u):
 
 @inlined
 def _solve(derived, known, complete_row, latents, k, active, n, row, system):
-    """u = M⁻¹ η of a state; how many of the first rows of M are diagonal."""
+    """u = M⁻¹ η of a state; returns how many of the first rows of M are diagonal."""
     diagonal = fill_system(derived, known, complete_row, latents, k, active, n, row, system)
     cholesky(n, diagonal, system)
     solve_back(n, diagonal, system)
@@ -180,8 +180,8 @@ def _solve(derived, known, complete_row, latents, k, active, n, row, system):
 
 @kernel
 def fill_moments(derived, rows, known, posterior, negligible, moments, sums, together, room):
-    """Moments of the patterns, rotated; if there is room for them, the sums of second moments by
-    pairs of latents, but for covariances of states that are counted in `together`."""
+    """Moments of the rotated patterns and, if there is room for them, sums of second moments by
+    pairs of latents, without the covariances of states that are counted in `together`."""
     states, weights = posterior
     groups, V, shift, blocks = derived.groups, derived.scaled, derived.shift, derived.blocks
     complete, projections, observed = rows.complete, rows.projections, rows.observed
@@ -360,7 +360,7 @@ def spread(groups: NDArray[np.int64], sums: NDArray[np.float64]) -> NDArray[np.f
 
 
 class Tiers(NamedTuple):
-    """Patterns as said above; tier i has the patterns `starts[i]:starts[i + 1]`."""
+    """Patterns laid out in tiers, as above; tier i has the patterns `starts[i]:starts[i + 1]`."""
 
     starts: NDArray[np.int64]  # (most patterns of a latent + 1,)
     order: NDArray[np.int64]  # (G,)  latents, those of most patterns first
@@ -379,7 +379,7 @@ def tiers_of(groups: NDArray[np.int64]) -> Tiers:
 
 @inlined
 def _subtract_patterns(n, active, V, u, left):
-    """Take what the active patterns explain off a row."""
+    """Subtract what the active patterns explain from a row."""
     for i in range(n):
         amount, h = V.dtype.type(u[i]), active[i]
         for d in range(len(left)):
@@ -388,8 +388,8 @@ def _subtract_patterns(n, active, V, u, left):
 
 @kernel
 def residuals(first_row, derived, sigma, rows, known, genomes, out, room):
-    """What a state leaves of the observed values of its row, in units of the noise, see
-    `with_room`."""
+    """The residual of a state over the observed values of its row, in units of the noise, see
+    `with_scratch`."""
     states, counts = genomes
     groups, V, shift, pivots = derived.groups, derived.scaled, derived.shift, derived.pivots
     X, complete, projections, observed = rows.X, rows.complete, rows.projections, rows.observed

@@ -5,18 +5,18 @@ A latent of spike-and-slab coding adds one pattern in a random amount. Here it a
     y ~ N(Σ_g s_g W_gᵀ z_g, σ² 1),    z_g ~ N(μ_g, diag ψ_g),
 
 of which one may be a mean (μ = 1, ψ small) and the others the directions in which data differ from
-it (μ = 0). What varies together then costs one switch in the prior, not one each. With one pattern
-a latent this is spike-and-slab coding; with exactly one active latent, a mixture of Gaussians of
-low rank.
+it (μ = 0). Directions that vary together then cost one active latent in the prior, not several.
+With one pattern per latent this is spike-and-slab coding; with exactly one active latent, a mixture
+of Gaussians of low rank.
 
 `components` (C, D), `slab_means` and `slab_covariance` (C,) have the patterns of all latents one
 after the other; those of latent g are `groups[g]:groups[g + 1]`.
 
-Within a latent patterns can be rotated as one likes: z has unit covariance once √ψ is in the
-dictionary. They are rotated to be orthogonal, V_g V_gᵀ = diag λ_g, so that the system of
-`state_posterior` is diagonal for a state of one latent, and nearly so for others.
+The patterns of a latent can be rotated freely: z has unit covariance once √ψ is in the dictionary.
+They are rotated to be orthogonal, V_g V_gᵀ = diag λ_g, so that the system of `state_posterior` is
+diagonal for a state of one latent, and nearly so for others.
 
-Rows may lie in a plane, and latents then have other probabilities in other places: see
+If rows have positions in a plane, activation probabilities may vary over it: see
 `evoem.models.subspace.spatial_prior`.
 """
 
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from evoem import validation
 from evoem.models import linear
 from evoem.models.all_rows import AllRows, median_of_counts
 from evoem.models.base import Model, Posterior, Prior
@@ -36,7 +37,7 @@ from evoem.models.linear_moments import (
     empty_stats,
     negligible_weight,
 )
-from evoem.models.scratch import with_room
+from evoem.models.scratch import with_scratch
 from evoem.models.spike_slab.model import EXAMPLE_SPREAD
 from evoem.models.spike_slab.state_posterior import SLAB_FLOOR
 from evoem.models.spike_slab.update import slab_means, slab_variances
@@ -97,8 +98,8 @@ class SubspaceParams(NamedTuple):
 
 
 class SubspaceStats(NamedTuple):
-    """Those of every linear model, of patterns, but for second moments, which are by pairs of
-    latents; and how often states occurred whose covariance is the same for all rows."""
+    """The statistics of every linear model, for patterns, but with second moments by pairs of
+    latents; and counts of states whose covariance is the same for all rows."""
 
     linear: LinearStats
     second: NDArray[np.float64]  # Σ⟨c cᵀ⟩ by pairs of latents, see `block_offsets`
@@ -130,10 +131,10 @@ class Derived(NamedTuple):
 
 
 def least_slab_share(sums: LinearStats) -> float:
-    """The least share of ψ in the second moment of a slab.
+    """The smallest share of ψ in the second moment of a slab.
 
-    Solved systems are held in the precision of the data, and μ²/ψ nats are summed with them, so it
-    is the share of their square to which data are known.
+    Solved systems are stored in the precision of the data, and μ²/ψ nats are summed with them. So
+    it is the relative precision of squares of the data.
     """
     square = max(float(sums.data_square), np.finfo(float).tiny)
     known_to = min(float(sums.floor) / square, max(NOISE_FLOORS.values()))
@@ -146,7 +147,7 @@ class SubspaceModel(LinearModel):
     Parameters
     ----------
     rank : int
-        The most patterns a latent may have beside its mean.
+        Largest number of patterns of a latent, besides its mean.
     least_noise_variance : float
         See `LinearModel`.
 
@@ -163,7 +164,7 @@ class SubspaceModel(LinearModel):
 
     def __init__(self, rank: int = 2, least_noise_variance: float = 0.0) -> None:
         super().__init__(least_noise_variance=least_noise_variance)
-        self.rank = rank
+        self.rank = validation.integer("rank", rank, 0)
 
     def from_clusters(
         self,
@@ -172,12 +173,12 @@ class SubspaceModel(LinearModel):
         noise_variance: float | None = None,
         comm: Communicator = ALONE,
     ) -> SubspaceParams:
-        """A latent for each cluster, of its mean and the directions in which its rows differ.
+        """A latent for each cluster: its mean, and the directions in which its rows differ.
 
-        A direction is taken if that is worth its parameters: rows whose variance along it is ρ
-        times the noise's gain (ρ - 1 - log ρ) / 2 nats each. So rows must be all there are: among
-        few, variances differ by chance, and this would be held against what all gain. Of several
-        processes each has some, in whole blocks of `AllRows`.
+        A direction is kept if it is worth its parameters: rows whose variance along it is ρ times
+        that of the noise gain (ρ - 1 - log ρ) / 2 nats each. `rows` must be all rows: in a small
+        sample variances differ by chance, which would be weighed against the gain of all rows. With
+        several processes each has some, in whole blocks of `AllRows`.
         """
         everywhere = AllRows(rows, None, comm)
         counts, means, variances, vectors = principal_directions(everywhere, clusters)
@@ -267,7 +268,7 @@ class SubspaceModel(LinearModel):
         observed: Mask | None,
         positions: Positions = None,
     ) -> Rows:
-        """With the probabilities that latents have where rows lie, if the parameters say so."""
+        """Rows with activation probabilities at their positions, if there is a spatial prior."""
         rows = super().prepare_rows(derived, X, observed)
         if derived.field is None or positions is None:
             return rows
@@ -285,8 +286,8 @@ class SubspaceModel(LinearModel):
         )
 
     def _records(self, derived: Any, rows: Rows) -> tuple[Any, Rows, Any]:
-        """For kernels: Derived and Rows of the same types with a field and without, and room for
-        inner products over what was observed, if anything was not."""
+        """Records for kernels: Derived and Rows, of the same types with and without a field, and
+        room for inner products over observed values, if any are missing."""
         if rows.bias is None:
             rows = rows._replace(bias=derived.bias, logits=derived.logits)
         known = empty_gram(derived.scaled, derived.groups, rows.observed)
@@ -294,16 +295,17 @@ class SubspaceModel(LinearModel):
 
     def log_joints(self, derived: Any, rows: Rows, population: Population) -> None:
         records, size = self._records(derived, rows), len(derived.scaled)
-        with_room(
+        with_scratch(
             lambda row, room: kernels.log_joints(row, *records, population, room),
             len(rows.X),
             size,
         )
 
     def first_states(self, derived: Any, rows: Rows, n_states: int) -> States:
-        """The best states of one active latent.
+        """The best states with one active latent.
 
-        Of incomplete rows among those that are best if V were orthogonal over what was seen.
+        For incomplete rows they are chosen from those that would be best if V were orthogonal over
+        observed values.
         """
         scores = self.single_scores(derived, rows)
         best = highest(scores, n_states)
@@ -330,7 +332,7 @@ class SubspaceModel(LinearModel):
         return np.take_along_axis(candidates, highest(values, n_states), axis=1)
 
     def single_scores(self, derived: Any, rows: Rows) -> NDArray[np.float64]:
-        """Log-joints of states of one latent; of incomplete rows as if V were orthogonal."""
+        """Log-joints of states of one latent; for incomplete rows as if V were orthogonal."""
         squares = np.empty((0, len(derived.scaled)), derived.scaled.dtype)
         if rows.observed is not None:
             seen = rows.observed[~rows.complete].astype(derived.scaled.dtype)
@@ -381,7 +383,7 @@ class SubspaceModel(LinearModel):
         return stats, stats
 
     def rotate_sums(self, derived: Any, stats: Any) -> None:
-        """Those of single patterns from rotated ones to those of the parameters, in place."""
+        """Turn sums of rotated patterns into those of the patterns of the parameters, in place."""
         sums = stats.linear
         for values in (sums.first[:, None], sums.cross):
             values[:] = within_latents(derived.groups, derived.back, values)
@@ -389,7 +391,7 @@ class SubspaceModel(LinearModel):
             spatial_prior.settle(stats.field, derived.field)
 
     def rotated(self, params: SubspaceParams, derived: Any) -> SubspaceParams:
-        """The same model with the rotated patterns, whose slabs have unit variances."""
+        """An equivalent model with the rotated patterns, whose slabs have unit variances."""
         return params._replace(
             components=derived.scaled.astype(np.float64) * np.sqrt(derived.noise_variance),
             slab_means=derived.shift.astype(np.float64),
@@ -410,14 +412,14 @@ class SubspaceModel(LinearModel):
     def best_additions(
         self, derived: Any, rows: Rows, genomes: Genomes, n_best: int
     ) -> NDArray[np.int32]:
-        """Ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
+        """Latents ranked by their gain, as if V were orthogonal, without the prior's log-odds."""
         owns, squares = self._squares_seen(derived, rows)
         V, (n_rows, n_parents, _) = derived.scaled, genomes.states.shape
         out = empty_ranks(genomes, n_best)
         left = np.zeros((n_rows, n_parents, V.shape[1]), V.dtype)
         plain, some_rows, known = self._records(derived, rows)
         sigma = V.dtype.type(np.sqrt(derived.noise_variance))
-        with_room(
+        with_scratch(
             lambda row, room: kernels.residuals(
                 row, plain, sigma, some_rows, known, genomes, left, room
             ),
@@ -438,7 +440,7 @@ class SubspaceModel(LinearModel):
     def _squares_seen(
         self, derived: Any, rows: Rows
     ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-        """Squares of V, in tiers, over what was observed, and which of them are a row's: often the
+        """Σ_d V² over observed values, in tiers, and which of these belong to each row: often the
         first."""
         own, V = np.zeros(len(rows.X), np.int64), derived.scaled[derived.tiers.patterns]
         squares = np.diag(derived.gram)[None, derived.tiers.patterns]
@@ -490,7 +492,7 @@ class SubspaceModel(LinearModel):
     def codes(
         self, params: Any, derived: Any, rows: Rows, posterior: Posterior
     ) -> NDArray[np.float64]:
-        """Posterior probability that a latent is active: its patterns have no common amount."""
+        """Posterior probability that a latent is active: its patterns share no amplitude."""
         out = Model.codes(self, params, derived, rows, posterior)
         unseen = linear.nothing_observed(rows.observed)
         own = params.activation_probs if rows.sites is None else rows.sites.probs[unseen]
@@ -503,7 +505,7 @@ class SubspaceModel(LinearModel):
     def _expected(
         self, params: SubspaceParams, pi: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of data of which nothing but π was seen, or of each of several."""
+        """Mean and variance of data under the prior, for one π or for each of several."""
         starts, W = params.groups[:-1], params.components
         means = np.add.reduceat(params.slab_means[:, None] * W, starts)
         variances = np.add.reduceat(params.slab_covariance[:, None] * W**2, starts)

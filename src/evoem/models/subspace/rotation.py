@@ -1,10 +1,10 @@
-"""The patterns of each latent, rotated to be orthogonal.
+"""Rotate the patterns of each latent so that they are orthogonal.
 
-Amounts of unit variance can be rotated as one likes, and with V_g V_gᵀ = diag λ_g the system of a
-state of one latent is diagonal. Eigenvectors of V_g V_gᵀ leave inner products of the order of its
-largest eigenvalue's rounding. Where slabs are narrow about their means these are multiplied by
-large t, and where that may be heard of, patterns are rotated on, pair by pair: one-sided Jacobi
-rotations leave inner products that are small beside the patterns themselves.
+Amplitudes of unit variance can be rotated freely, and with V_g V_gᵀ = diag λ_g the system of a
+state of one latent is diagonal. Eigenvectors of V_g V_gᵀ leave inner products of the order of the
+rounding error of its largest eigenvalue. Where slabs are narrow about their means these are
+multiplied by large t. Where that might matter, patterns are rotated further, pair by pair:
+one-sided Jacobi rotations leave inner products that are small relative to the patterns themselves.
 """
 
 import numpy as np
@@ -44,7 +44,7 @@ def rotate(
 
 
 def not_orthogonal(V: NDArray[np.float64], t: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Latents (G, q, D) whose inner products would be heard of."""
+    """Latents (G, q, D) whose inner products are too large to ignore."""
     products = np.abs(V @ V.transpose(0, 2, 1))
     products *= 1.0 - np.eye(V.shape[1])
     amounts = 1.0 + np.abs(t)
@@ -54,7 +54,7 @@ def not_orthogonal(V: NDArray[np.float64], t: NDArray[np.float64]) -> NDArray[np
 def rotate_pairs(
     V: NDArray[np.float64], t: NDArray[np.float64], vectors: NDArray[np.float64]
 ) -> None:
-    """Rotate pairs of patterns, in place, until they are orthogonal but for rounding."""
+    """Rotate pairs of patterns, in place, until they are orthogonal up to rounding."""
     for _ in range(SWEEPS):
         settled = True
         for i in range(V.shape[1]):

@@ -1,13 +1,13 @@
-"""What is known of subspaces before any data: they resemble each other.
+"""A prior by which subspaces resemble each other.
 
-A latent that few values were observed of takes chance for a direction. A prior says that what a
-latent and noise add to the covariance, C_g = σ² 1 + W_gᵀ Ψ_g W_g, is like S_g, the average of them
-all, scaled to the same trace: as if a number ν of rows had been seen of this latent alone, nothing
-missing, distributed with covariance S_g about its mean,
+A latent with few observed values takes chance for a direction. The prior says that the covariance
+of a latent and the noise, C_g = σ² 1 + W_gᵀ Ψ_g W_g, is like S_g, the average of them all, scaled
+to the same trace: as if ν complete rows had been observed of this latent alone, with covariance S_g
+about its mean,
 
     ν E[log N(e; 0, C_g)],    e ~ N(0, S_g).
 
-S_g, σ² and Ψ are those of the parameters before an M-step; it is a prior of W.
+S_g, σ² and Ψ are those of the parameters before an M-step; this is a prior of W only.
 """
 
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 
 class PseudoObservations(NamedTuple):
-    """Statistics of those ν rows: they add to Σ⟨c cᵀ⟩ and Σ⟨c yᵀ⟩."""
+    """Statistics of these ν rows, which are added to Σ⟨c cᵀ⟩ and Σ⟨c yᵀ⟩."""
 
     second: NDArray[np.float64]  # (C, most patterns): row h has those with its latent's patterns
     cross: NDArray[np.float64]  # (C, D)
 
 
 def patterns_by_width(groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Patterns of the latents that have equally many, (latents, patterns)."""
+    """Patterns of latents that have the same number of them, (latents, patterns)."""
     sizes = np.diff(groups)
     return [groups[:-1][sizes == width][:, None] + np.arange(width) for width in np.unique(sizes)]
 
@@ -41,7 +41,7 @@ def within_latents(
 
 
 def average_covariance(params: Any) -> NDArray[np.float64]:
-    """σ² 1 and what latents add, weighed by their probabilities."""
+    """σ² 1 plus the covariances of latents, weighted by their probabilities."""
     shares = params.activation_probs / params.activation_probs.sum()
     weights = params.slab_covariance * np.repeat(shares, np.diff(params.groups))
     W = params.components

@@ -1,10 +1,12 @@
-"""Systems of a state of subspaces, whose latents have several patterns each.
+"""Linear systems of a state of subspaces, whose latents have several patterns each.
 
-Their factor serves similar patches too, see `images.nonlocal_bayes`.
+Their Cholesky factor also serves similar patches, see `images.nonlocal_bayes`. That of states of
+spike-and-slab coding is another one, since tiles do not pay for few latents: docs/experiments.md
+has the times.
 
-Of matrices of the n active patterns the first n rows and columns are used, and of these the lower
-triangle. They have two dimensions, since of an index that is a sum the compiler cannot tell that it
-is not negative, and then loads values one by one.
+Matrices of the n active patterns use the lower triangle of the first n rows and columns. They have
+two dimensions: if an index is a sum, the compiler cannot tell that it is not negative, and then
+loads values one by one.
 """
 
 from typing import NamedTuple
@@ -24,7 +26,7 @@ LARGEST_TABLES = 1 << 25
 
 
 class System(NamedTuple):
-    """The system M = 1 + V_s V_sᵀ of a state, and room for it."""
+    """Scratch memory for the system M = 1 + V_s V_sᵀ of a state."""
 
     local: NDArray[np.float64]  # V_s V_sᵀ, then L of M = L Lᵀ, at last M⁻¹
     N: NDArray[np.float64]  # L⁻¹
@@ -35,7 +37,7 @@ class System(NamedTuple):
 
 @inlined
 def list_patterns(groups, latents, k, active):
-    """The patterns of k latents, one latent after the other; how many these are."""
+    """List the patterns of k latents, one latent after the other; returns their number."""
     n = 0
     for i in range(k):
         for h in range(groups[latents[i]], groups[latents[i] + 1]):
@@ -55,8 +57,8 @@ def gather(gram, active, n, out):
 
 @inlined
 def products_in_tile(rows, i, j, length):
-    """Inner products of three rows from i on with three from j on, of their first entries: each
-    that is loaded serves three of them."""
+    """Inner products of the first entries of three rows from i on with three from j on: each value
+    that is loaded is used three times."""
     s00, s01, s02 = rows.dtype.type(0), rows.dtype.type(0), rows.dtype.type(0)
     s10, s11, s12 = s00, s00, s00
     s20, s21, s22 = s00, s00, s00
@@ -77,7 +79,7 @@ def products_in_tile(rows, i, j, length):
 
 @inlined
 def inner_product(rows, i, j, length):
-    """Of the first entries of two rows."""
+    """Inner product of the first entries of two rows."""
     total = rows.dtype.type(0)
     for d in range(length):
         total += rows[i, d] * rows[j, d]
@@ -86,7 +88,7 @@ def inner_product(rows, i, j, length):
 
 @inlined
 def subtract_three(rows, i, j, three):
-    """Take three numbers off entries of a row."""
+    """Subtract three numbers from entries of a row."""
     rows[i, j] -= three[0]
     rows[i, j + 1] -= three[1]
     rows[i, j + 2] -= three[2]
@@ -94,7 +96,7 @@ def subtract_three(rows, i, j, three):
 
 @inlined
 def subtract_known(local, n, begin, end):
-    """Take off what the columns of L before `begin` explain of columns `begin:end`, at most 3."""
+    """Subtract products of the columns of L before `begin` from columns `begin:end`, at most 3."""
     for i in range(begin, n, TILE):
         if end == begin + TILE and i + TILE <= n:
             first, second, third = products_in_tile(local, i, begin, begin)
@@ -200,9 +202,9 @@ def invert(n, diagonal, system):
 
 
 class ObservedGram(NamedTuple):
-    """Inner products of patterns over what was observed of a row, by pairs of latents.
+    """Inner products of patterns over the observed values of a row, by pairs of latents.
 
-    The states of a row share their latents, so a block is kept until the next row.
+    The states of a row share latents, so a block is kept until the next row.
     """
 
     packed: NDArray[np.floating]  # (C, D): patterns of numbered latents, where observed
@@ -265,7 +267,7 @@ def fill_block(known, groups, a, b, offset):
 
 @inlined
 def gather_observed(known, V, groups, latents, k, out):
-    """The lower triangle of the Gram matrix, over what was observed, of the patterns of a state."""
+    """The lower triangle of the Gram matrix of the patterns of a state, over observed values."""
     for i in range(k):
         if known.numbers[latents[i]] < 0:
             number_latent(known, V, groups, latents[i])
@@ -318,7 +320,7 @@ def empty_gram(
 
 @inlined
 def fill_system(derived, known, complete_row, latents, k, active, n, row, system):
-    """η and the Gram matrix of a state; how many of its first rows are diagonal."""
+    """η and the Gram matrix of a state; returns how many of its first rows are diagonal."""
     groups = derived.groups
     for i in range(n):
         system.eta[i] = row[active[i]]
@@ -334,7 +336,7 @@ def fill_system(derived, known, complete_row, latents, k, active, n, row, system
 
 
 class Pairs(NamedTuple):
-    """States of two latents a < b of rows with nothing missing: their systems, solved once for all.
+    """States of two latents a < b in complete rows: their systems, solved once for all rows.
 
     With η the correlations of both, M⁻¹ = diag(d_a⁻¹, 0) + Aᵀ A, so that
 
@@ -375,7 +377,7 @@ def pair_map(eta, groups, pairs, a, b, v):
 
 @inlined
 def pair_means(eta, derived, a, b, v, u):
-    """u = M⁻¹ η of two latents: (A η)ᵀ A, and for the first as it is given the second."""
+    """u = M⁻¹ η of two latents: (A η)ᵀ A, and for the first one given the second."""
     groups, gram, pivots = derived.groups, derived.gram, derived.pivots
     maps, offset = derived.pairs.maps, derived.pairs.offsets[a, b]
     first, second = groups[a], groups[b]
@@ -422,7 +424,7 @@ def _solve_pairs(groups, gram, pairs, room):
 
 
 def solve_pairs(groups: NDArray[np.int64], gram: NDArray[np.floating]) -> Pairs:
-    """The systems of all pairs of latents; none if these are too many."""
+    """The systems of all pairs of latents, solved; none if there are too many pairs."""
     sizes = np.diff(groups)
     entries = np.triu(sizes * (sizes[:, None] + sizes), 1)
     if entries.sum() > LARGEST_TABLES:

@@ -1,17 +1,17 @@
 """Activation probabilities that vary over a plane.
 
-Rows that lie near each other, such as patches of an image, have latents in common. So a latent has
-its own probability π_jh at every point j of a coarse grid, and at a position p that of a mixture,
+Neighbouring rows, such as patches of an image, have latents in common. So a latent has its own
+probability π_jh at every point j of a coarse grid, and at a position p that of a mixture,
 
     π_h(p) = Σ_j b_j(p) π_jh,
 
-with the bilinear weights b of the four points around p. Which of the points decided about a latent
-is one more unknown, whose posterior is known in closed form, and so is the M-step:
+with the bilinear weights b of the four points around p. Which point a latent was drawn from is one
+more latent variable. Its posterior has a closed form, and so has the M-step:
 
     p(j | s_h = 1) = b_j π_jh / π_h(p),    p(j | s_h = 0) = b_j (1 - π_jh) / (1 - π_h(p)).
 
-Few rows say something about a point, so its probabilities have a Beta prior, as if STRENGTH more
-rows lay there, with the probabilities that latents have overall.
+Few rows lie near a point, so its probabilities have a Beta prior, as if STRENGTH more rows lay
+there, with the mean probabilities of the latents.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ FACTORS = 16
 
 
 class Sites(NamedTuple):
-    """Where rows lie: the points around each, their weights, and the probabilities there."""
+    """Positions of rows: the points around each, their weights, and the probabilities there."""
 
     points: NDArray[np.int64]  # (n_rows, 4) numbers of points, row by row of the grid
     shares: NDArray[np.float64]  # (n_rows, 4)  b
@@ -38,14 +38,14 @@ class Sites(NamedTuple):
 
 
 class FieldStats(NamedTuple):
-    """How often each point decided about each latent, by what it decided: (n_points, G)."""
+    """How often each latent was drawn from each point, active or not: (n_points, G)."""
 
     on: NDArray[np.float64]
     off: NDArray[np.float64]
 
 
 def uniform(shape: tuple[int, int], probs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A field of this many rows and columns of points, the same everywhere."""
+    """A field of this many rows and columns of points, with the same probabilities everywhere."""
     return np.broadcast_to(probs, (*shape, len(probs))).copy()
 
 
@@ -69,7 +69,7 @@ def _mix(field, points, shares, probs, log_inactive):
 
 
 def locate(field: NDArray[np.float64], positions: NDArray[np.floating]) -> Sites:
-    """`positions` (n_rows, 2) are rows and columns of the grid, and fractions of them."""
+    """The sites of `positions` (n_rows, 2): rows and columns of the grid, with fractions."""
     points = np.zeros((len(positions), 4), np.int64)
     shares = np.ones((len(positions), 4))
     for axis, length in enumerate(field.shape[:2]):

@@ -1,4 +1,4 @@
-"""Clusters of rows: where subspace coding starts from, and dictionaries of sketches."""
+"""Clusters of rows, from which subspace coding and coarse dictionaries start."""
 
 import warnings
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ STEPS = 10
 
 
 class Clusters(NamedTuple):
-    """Centres, and to which of them each row belongs."""
+    """Centres, and the centre that each row belongs to."""
 
     centres: NDArray[np.float64]
     labels: NDArray[np.int64]
@@ -55,7 +55,7 @@ def farthest(rows: AllRows, means: NDArray[np.float64], labels: NDArray[np.int64
 
 
 class Directions(NamedTuple):
-    """How the rows of each cluster differ from their mean."""
+    """Directions in which the rows of each cluster differ from their mean."""
 
     counts: NDArray[np.int64]  # (G,)
     means: NDArray[np.float64]  # (G, D)
