@@ -73,6 +73,8 @@ def write_together(outputs: Mapping[Path, Write], *, force: bool) -> None:
     Existing files are replaced only with `force`, and keep their permissions. What was moved before
     something failed is moved back. Two paths must not lead to the same file.
     """
+    if not outputs:
+        return
     targets = {path: Path(os.path.realpath(path)) for path in outputs}  # a link stays a link
     for path in outputs:
         check_place(path, force=force)
