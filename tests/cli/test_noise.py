@@ -56,3 +56,12 @@ def test_a_plot_is_of_a_known_kind(tmp_path, monkeypatch):
     assert result.stderr.startswith("evoem: plot must end in one of .png, .svg, .pdf, ")
     assert result.stderr.endswith("; got '.xyz'.\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.npy"]
+
+
+def test_noise_is_told_without_any_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("in.npy", np.random.default_rng(0).normal(100, 10, (64, 64)))
+    result = invoke("noise", "in.npy")
+    assert result.exit_code == 0
+    assert result.output.startswith("noise of the same size everywhere: standard deviation ")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.npy"]

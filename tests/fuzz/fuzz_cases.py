@@ -153,7 +153,8 @@ def files_case(draw):
         if command == "noise":
             rest = [option for option in options if option[0] != "--missing-value"]
             rest = [part for option in rest for part in option]
-            return run(["noise", *given, "--json", folder / "out.json", *rest], folder)
+            told = [] if reported else ["--json", folder / "out.json"]
+            return run(["noise", *given, *told, *rest], folder)
         if role == "--mask" and command == "denoise":
             given = ["inpaint", *given]
         else:

@@ -69,6 +69,12 @@ def one_sentence() -> Iterator[None]:
         except MemoryError as error:
             typer.echo("evoem: out of memory; try a smaller --memory, such as 1G.", err=True)
             raise typer.Exit(1) from error
+        except BrokenPipeError:  # nobody listens any more, which Typer knows
+            raise
+        except OSError as error:  # such as standard output on a full disk
+            place = "" if error.filename is None else f" for {error.filename}"
+            typer.echo(f"evoem: the system did not go along{place}: {error.strerror}.", err=True)
+            raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             typer.echo(interrupts.SENTENCE, err=True)
             raise typer.Exit(interrupts.EXIT_INTERRUPTED) from error
