@@ -250,7 +250,8 @@ def predict(found):
 
     A core works on whole blocks, at least one if there are enough. What processes add up has three
     slices for each number, and takes a latency and a time for each byte for every doubling of their
-    number: as assumed of a network, and as measured between two processes of one machine.
+    number: as assumed of a network, and as measured between two processes of one machine. There are
+    two sums in an iteration, the first of which agrees on slices, and processes meet before each.
     """
     (few, seconds_of_few, _), (many, seconds_of_many, _) = found["exact"]
     row = (seconds_of_many - seconds_of_few) / (many - few)
@@ -269,7 +270,7 @@ def predict(found):
             most = max(sizes) * math.ceil(len(sizes) / at_work)
             own = max(most, math.ceil(n_rows / at_work)) * row + iteration
             added = [
-                math.log2(cores) * (2 * wait + 3 * n_bytes * per_byte)
+                math.log2(cores) * (4 * wait + 3 * n_bytes * per_byte)
                 for wait, per_byte in (ASSUMED_NETWORK, here)
             ]
             out["tasks"][name].append((cores, own, *added))
