@@ -119,3 +119,16 @@ def test_parts_of_the_work_are_done_whole(n_jobs):
         in_threads(work, split(100_000, 1), n_jobs)
     assert sorted(begun) == sorted(done)
     assert len(done) < 100_000
+
+
+@pytest.mark.parametrize("if_learnt", [False, True])
+def test_a_result_of_nothing_may_be_unwanted(if_learnt):
+    interrupts.give_up()  # nobody notes any
+    with interrupts.noted(if_learnt=if_learnt):
+        interrupts.give_up()  # none came
+        interrupt()
+        if if_learnt:
+            with pytest.raises(KeyboardInterrupt):
+                interrupts.give_up()
+        else:
+            interrupts.give_up()

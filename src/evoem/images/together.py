@@ -25,7 +25,7 @@ from evoem.images.patch_model import PatchModel, PatchSource, States
 from evoem.images.patches import Grid
 from evoem.images.plan import Plan, check, noise_of, plans_for
 from evoem.images.settings import stride_for
-from evoem.runtime import stages
+from evoem.runtime import interrupts, stages
 from evoem.runtime.communicator import ALONE
 
 # Values of the image that is put together: many more than there are patches to learn from.
@@ -186,6 +186,8 @@ def learn_together(
     fit = chosen.fit or learn(
         whole, chosen.plan, clock, options["callback"], journal, measure=measure
     )
+    if fit.ended == "interrupted" and not fit.model.infos:
+        interrupts.give_up()
     if fit.coarse:  # its patches are others
         patch_size = max(fit.model.source.grid.patch)
         stride = stride_for((shape[0], shape[1], shape[2]), patch_size)
