@@ -269,11 +269,19 @@ def test_the_first_interrupt_is_acknowledged_with_what_is_done_and_how_long(
     assert "Interrupted: finishing the picture from what was learnt, in at most" in result.stderr
 
 
-def test_an_interrupt_before_anything_is_learnt_writes_nothing(tmp_path, picture, monkeypatch):
-    watch(monkeypatch, initialize=press_ctrl_c)
-    result = invoke("denoise", picture, "-o", tmp_path / "out.png", *TINY)
+@pytest.mark.parametrize("n_slices", [1, 2])
+def test_an_interrupt_before_anything_is_learnt_restores_and_writes_nothing(
+    tmp_path, monkeypatch, n_slices
+):
+    stack = np.stack([noisy(dtype=np.float32, seed=seed) for seed in range(n_slices)])
+    np.save(tmp_path / "in.npy", stack)
+    restored = []
+    watch(monkeypatch, initialize=press_ctrl_c, reconstruct=lambda: restored.append(True))
+    result = invoke("denoise", tmp_path / "in.npy", "-o", tmp_path / "out.npy", *TINY)
     assert result.exit_code == 130
-    assert not (tmp_path / "out.png").exists()
+    assert result.stderr.endswith("evoem: interrupted before everything was written.\n")
+    assert restored == []
+    assert not (tmp_path / "out.npy").exists()
 
 
 @pytest.mark.parametrize("where", ["learning", "elsewhere"])

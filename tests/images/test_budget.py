@@ -133,8 +133,10 @@ def test_a_large_image_leaves_less_time_to_learn():
     small = canonical_arrays.read(SMALL_VALUES, None, None, False)
     large = small._replace(values=values)
     learnt = budget.patches_in_time(seconds, full, {}, large)
-    assert 100_000 < learnt < 200_000 < budget.patches_in_time(seconds, full, {}, small)
-    assert budget.patches_in_time(60.0, full, {}, large) == 64 * 256
+    assert 64 * 256 < learnt < 200_000 < budget.patches_in_time(seconds, full, {}, small)
+    smaller = budget.patches_in_time(seconds, full | {"patch_size": 5}, {}, large)
+    assert 64 * 256 < smaller < 100_000 < learnt  # more of them cover the image
+    assert budget.patches_in_time(30.0, full, {}, large) == 64 * 256
 
 
 def test_a_part_of_a_run_takes_a_share_of_what_is_left_of_a_limited_time():

@@ -165,3 +165,16 @@ def test_one_of_several_processes_dies_by_the_signal_for_its_launcher_to_see(lau
     )  # fmt: skip
     assert done.returncode == code
     assert done.stderr == f"{interrupts.SENTENCE}\n"
+
+
+@pytest.mark.parametrize("if_learnt", [False, True])
+def test_a_result_of_nothing_may_be_unwanted(if_learnt):
+    interrupts.give_up()  # nobody notes any
+    with interrupts.noted(if_learnt=if_learnt):
+        interrupts.give_up()  # none came
+        interrupt()
+        if if_learnt:
+            with pytest.raises(KeyboardInterrupt):
+                interrupts.give_up()
+        else:
+            interrupts.give_up()

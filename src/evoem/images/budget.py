@@ -45,9 +45,11 @@ MOST_RESERVED = 0.8
 # Patches that are learnt from, of a large image in a limited time, for each second of a thread.
 PATCHES_PER_SECOND = 1000
 INCOMPLETE_PATCHES_PER_SECOND = 500
-# What is not learning takes about so many seconds of a thread for each value: to look for noise, to
-# start, and to restore as few patches as cover the image.
-SECONDS_PER_VALUE = 2.4e-6
+# To look for noise and to start takes about so many seconds of a thread for each value.
+SECONDS_PER_VALUE = 1.1e-6
+# The dictionary grows with the patches that are learnt from, and so does the time that restoring
+# takes: for each of the patches that cover an image, by this share of that for learning.
+SHARE_TO_COVER = 2.4e-6
 FEWEST_LATENTS_IN_TIME = 256
 
 
@@ -182,8 +184,10 @@ def patches_in_time(
     At least as many as a dictionary of the given size, or of a preset, needs.
     """
     complete = canonical.observed is None
-    rate = PATCHES_PER_SECOND if complete else INCOMPLETE_PATCHES_PER_SECOND
-    seconds -= SECONDS_PER_VALUE * math.prod(canonical.shape)
+    rate: float = PATCHES_PER_SECOND if complete else INCOMPLETE_PATCHES_PER_SECOND
+    rows, columns, channels = canonical.shape
+    seconds -= SECONDS_PER_VALUE * rows * columns * channels
+    rate /= 1 + SHARE_TO_COVER * rows * columns / settings["patch_size"] ** 2
     fewest = PATCHES_PER_SUBSPACE * max(given.get("n_latents", 0), FEWEST_LATENTS_IN_TIME)
     return int(min(settings["n_learnt"], max(seconds * rate, fewest)))
 

@@ -468,6 +468,8 @@ def restore_canonical(
             held_out = hold_out(canonical, plans[0].seed)
             chosen = select_plan(held_out, plans, clock, options["callback"], journal)
         fit = chosen.fit or learn(canonical, chosen.plan, clock, options["callback"], journal)
+        if fit.ended == "interrupted" and not fit.model.infos:
+            interrupts.give_up()
         return finished(fit, chosen, clock, prepared, of_noise, journal)
 
 

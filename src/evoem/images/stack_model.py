@@ -26,7 +26,7 @@ from evoem.images.patches import Grid
 from evoem.images.plan import Plan, check, noise_of, plans_for
 from evoem.images.reconstruction import whole_image
 from evoem.images.settings import stride_for
-from evoem.runtime import stages
+from evoem.runtime import interrupts, stages
 from evoem.runtime.communicator import ALONE
 
 # Values of the stacked image: many more than there are patches to learn from.
@@ -214,6 +214,8 @@ def learn_stack(
         measure=measure,
         images_of=lambda fit: of_all(fit).images(),
     )
+    if fit.ended == "interrupted" and not fit.model.infos:
+        interrupts.give_up()
     return of_all(fit)
 
 

@@ -32,11 +32,15 @@ class Interrupts:
     """What came while interrupts were noted."""
 
     def __init__(
-        self, acknowledge: Callable[[int], None] | None = None, several: bool = False
+        self,
+        acknowledge: Callable[[int], None] | None = None,
+        several: bool = False,
+        if_learnt: bool = False,
     ) -> None:
         self.number = 0
         self.came = 0  # to this process, of which others need not know yet, if there are several
         self.several = several
+        self.if_learnt = if_learnt
         self.waiting = False  # for a place to be raised at
         self.patience = 1  # how many may wait
         self._acknowledge = acknowledge
@@ -82,18 +86,22 @@ _MAY_RAISE = ContextVar("may_raise", default=0)  # from which interrupt on; 0: n
 
 @contextmanager
 def noted(
-    acknowledge: Callable[[int], None] | None = None, *, several: bool = False
+    acknowledge: Callable[[int], None] | None = None,
+    *,
+    several: bool = False,
+    if_learnt: bool = False,
 ) -> Iterator[Interrupts]:
     """Note interrupts, unless that is done already, or they are somebody else's business.
 
     `acknowledge` is called at once with the number of an interrupt that waits. Of `several`
-    processes all must do the same: there interrupts count from where they `agree`.
+    processes all must do the same: there interrupts count from where they `agree`. A result is
+    wanted in any case, or only `if_learnt`, see `give_up`.
     """
     outer = _NOTED.get()
     if outer is not None:
         yield outer
         return
-    own = Interrupts(acknowledge, several)
+    own = Interrupts(acknowledge, several, if_learnt)
     if not _in_main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield own
         return
@@ -151,6 +159,13 @@ def check() -> None:
     noted, first = _NOTED.get(), _MAY_RAISE.get()
     if noted is not None and noted.waiting and 0 < first <= noted.number:
         noted.waiting = False
+        raise KeyboardInterrupt
+
+
+def give_up() -> None:
+    """Where an interrupt came before anything was learnt: raise it if no result is wanted then."""
+    noted = _NOTED.get()
+    if noted is not None and noted.number and noted.if_learnt:
         raise KeyboardInterrupt
 
 
