@@ -31,8 +31,9 @@ class StatisticsSum:
         self._empty = empty
         self._comm = comm
         self._kind = ExactSum if comm.exact else PlainSum
-        self._sums: dict[Path, Any] = {}
-        self.add(empty)
+        self._sums: dict[Path, Any] = {
+            path: self._kind(array.shape) for path, array in _arrays(empty)
+        }
 
     def add(self, statistics: Any) -> None:
         """Add those of a block."""

@@ -46,3 +46,13 @@ def test_of_a_large_picture_the_same_tiles_are_looked_at_as_for_restoring_it(tmp
     whole = canonical_arrays.read(picture, None, None, False)
     assert evoem.Noise.load(told) == noise_stage.find(whole, "auto").noise
     assert evoem.Noise.load(told) != estimate(picture[..., None])[0]
+
+
+def test_a_plot_is_of_a_known_kind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("in.npy", np.random.default_rng(0).normal(100, 10, (64, 64)))
+    result = invoke("noise", "in.npy", "--json", "noise.json", "--plot", "noise.xyz")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("evoem: plot must end in one of .png, .svg, .pdf, ")
+    assert result.stderr.endswith("; got '.xyz'.\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.npy"]

@@ -30,20 +30,32 @@ def described(case):
         return ", ".join(f"{name}={value!r:.500}" for name, value in known.items())
 
 
+def ended(case, folder):
+    """How a case ended, within the limits."""
+    with limited():
+        return "refused" if case(folder) else "done"
+
+
 class Campaign:
     """How cases ended."""
 
     def __init__(self, keep):
         self.ends = collections.Counter()
         self.failures = {}
+        self.repeated = 0
         self._keep = keep
 
     def try_case(self, kind, case):
-        """Run a case in a folder of its own."""
+        """Run a case in a folder of its own; again if it took much memory, see `limits`."""
         with tempfile.TemporaryDirectory() as folder:
             try:
-                with limited():
-                    end = "refused" if case(Path(folder)) else "done"
+                try:
+                    end = ended(case, Path(folder))
+                except TookTooMuch as error:
+                    print(f"{kind}, case {self.ends.total()} with {described(case)}: {error}")
+                    with tempfile.TemporaryDirectory() as other:
+                        end = ended(case, Path(other))
+                    self.repeated += 1
             except (Exception, TookTooLong, TookTooMuch) as error:
                 end = "FAILED"
                 self._note(kind, case, error, folder)
@@ -67,6 +79,7 @@ class Campaign:
         for (kind, end), number in sorted(self.ends.items()):
             print(f"{number:6} {kind}: {end}")
         print(f"{self.ends.total():6} cases")
+        print(f"{self.repeated:6} of them repeated, as they seemed to take too much memory")
         print(f"{len(self.failures):6} kinds of failures")
 
 

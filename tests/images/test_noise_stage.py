@@ -90,6 +90,15 @@ def test_scale_and_offset_of_the_picture_change_nothing_else():
     np.testing.assert_allclose(second.std / 0.004, first.std, rtol=0.1, atol=0.1)
 
 
+def test_wide_areas_without_noise_do_not_make_the_rest_keep_it():
+    clean = np.where(x < 60, CLEAN, 100.0)
+    image = np.where(x < 60, CLEAN + np.random.default_rng(7).normal(0, 15, CLEAN.shape), 100.0)
+    found = restore(image, **SMALL)
+    assert found.noise.kind == "gaussian"
+    assert found.noise_level == pytest.approx(15, rel=0.15)
+    assert psnr(clean, found.image) > psnr(clean, denoise(image, noise="gaussian", **SMALL)) + 4
+
+
 def test_pictures_of_few_photons_are_restored_although_most_values_are_zero():
     mean = 0.1 * CLEAN / CLEAN.mean()
     image = np.random.default_rng(6).poisson(mean).astype(float)

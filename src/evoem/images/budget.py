@@ -25,7 +25,6 @@ from evoem.images.patches import Grid
 from evoem.images.settings import PATCHES_PER_SUBSPACE, Settings
 from evoem.runtime.communicator import Communicator
 from evoem.runtime.memory import available_memory
-from evoem.validation import Mask
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 140
@@ -46,6 +45,9 @@ MOST_RESERVED = 0.8
 # Patches that are learnt from, of a large image in a limited time, for each second of a thread.
 PATCHES_PER_SECOND = 1000
 INCOMPLETE_PATCHES_PER_SECOND = 500
+# What is not learning takes about so many seconds of a thread for each value: to look for noise, to
+# start, and to restore as few patches as cover the image.
+SECONDS_PER_VALUE = 2.4e-6
 FEWEST_LATENTS_IN_TIME = 256
 
 
@@ -173,13 +175,15 @@ UNLIMITED = Clock(0.0, None)
 
 
 def patches_in_time(
-    seconds: float, settings: Settings, given: Settings, observed: Mask | None
+    seconds: float, settings: Settings, given: Settings, canonical: Canonical
 ) -> int:
-    """A guess at the number of patches that a thread can learn from in limited time.
+    """A guess at the number of patches that a thread can learn from, with time left for the rest.
 
     At least as many as a dictionary of the given size, or of a preset, needs.
     """
-    rate = PATCHES_PER_SECOND if observed is None else INCOMPLETE_PATCHES_PER_SECOND
+    complete = canonical.observed is None
+    rate = PATCHES_PER_SECOND if complete else INCOMPLETE_PATCHES_PER_SECOND
+    seconds -= SECONDS_PER_VALUE * math.prod(canonical.shape)
     fewest = PATCHES_PER_SUBSPACE * max(given.get("n_latents", 0), FEWEST_LATENTS_IN_TIME)
     return int(min(settings["n_learnt"], max(seconds * rate, fewest)))
 

@@ -18,6 +18,8 @@ What is decided, and by which rule:
 - *Compressed* are pictures with more cosine coefficients of zero in one grid of blocks than in any
   other (`noise_compression`). If most of high frequencies are, or if what is left is nearly the
   same in all channels (`MOST_BETWEEN_CHANNELS`), the noise is gone.
+- *No noise* have pictures much of which is of one value, if many neighbours are equal in the rest
+  of them too.
 - *Few photons* are what is left where none of this can be told, if steps between levels have the
   variance that numbers of photons have (`noise_counts`).
 - *Outliers* stand out from all but one of their neighbours (`noise_outliers`).
@@ -88,7 +90,9 @@ LEAST_VARIANCE = 1e-9  # of a picture between 0 and 1
 LEAST_CONTRAST, LARGEST_CONTRAST = 1e-140, 1e150
 # Noise of less than this many times the variance of rounding cannot be told from it.
 ABOVE_ROUNDING = 1.5
-MOST_CONSTANT = 0.3
+# Of pictures with more constant blocks than this the others are looked at if in that share of them
+# fewer neighbours are equal than the last.
+MOST_CONSTANT, LEAST_NOISY, FEW_EQUAL = 0.3, 0.35, 0.2
 # Noise of a smaller deviation than this share of the contrast could as well be the picture.
 LEAST_OF_CONTRAST = 0.0015
 
@@ -242,9 +246,44 @@ def _why_not(picture: _Picture) -> str:
     if min(whole.sum() for whole in known) < LEAST_BLOCKS:
         return "the picture is too small, or too much of it is missing"
     varying = min(len(blocks.mean) / whole.sum() for blocks, whole in zip(sets, known, strict=True))
-    if varying < 1 - MOST_CONSTANT or min(len(blocks.mean) for blocks in sets) < LEAST_BLOCKS:
+    if min(len(blocks.mean) for blocks in sets) < LEAST_BLOCKS or (
+        varying < 1 - MOST_CONSTANT and _noisy_share(picture) < LEAST_NOISY
+    ):
         return "much of the picture is of one value, without noise"
     return ""
+
+
+def much_is_of_one_value(values: Array, observed: Mask | None = None) -> bool:
+    """Whether many blocks of a picture (rows, columns, channels) are without noise."""
+    known = values if observed is None else np.where(observed, values, np.nan)
+    shares = [
+        float((np.ptp(blocks, axis=(1, 2)) == 0).mean()) if len(blocks) else 0.0
+        for blocks in map(_separate_blocks, np.moveaxis(known, 2, 0))
+    ]
+    return max(shares) > MOST_CONSTANT
+
+
+def _separate_blocks(channel: Array) -> Array:
+    """Blocks beside each other of which nothing is NaN."""
+    rows, columns = (size // SIDE * SIDE for size in channel.shape)
+    parts = channel[:rows, :columns].reshape(rows // SIDE, SIDE, columns // SIDE, SIDE)
+    blocks = parts.swapaxes(1, 2).reshape(-1, SIDE, SIDE)
+    return np.asarray(blocks[~np.isnan(blocks).any((1, 2))])
+
+
+def _noisy_share(picture: _Picture) -> float:
+    """Share of the blocks of more than one value in which few neighbours are equal.
+
+    It is small in drawings and screenshots, and large where a detector clips what is dark.
+    """
+    noisy, number = 0, 0
+    for channel in np.moveaxis(np.where(picture.known, picture.values, np.nan), 2, 0):
+        blocks = _separate_blocks(channel)
+        blocks = blocks[np.ptp(blocks, axis=(1, 2)) > 0]
+        along, across = ((np.diff(blocks, axis=axis) == 0).mean((1, 2)) for axis in (1, 2))
+        noisy += int(np.count_nonzero(along + across < 2 * FEW_EQUAL))
+        number += len(blocks)
+    return noisy / max(number, 1)
 
 
 def _curves(picture: _Picture, spectra: list[Array], least: float) -> list[Curve]:

@@ -2,6 +2,8 @@
 
 import gzip
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -134,3 +136,12 @@ def test_a_packed_volume_is_measured_as_it_is_unpacked(tmp_path, monkeypatch):
     content = nibabel.Nifti1Image(random_pixels((7, 9, 5), "uint8"), AFFINE).to_bytes()
     (tmp_path / "a.nii.gz").write_bytes(gzip.compress(content + bytes(1 << 25)))
     refused(tmp_path / "a.nii.gz", "must not be larger than 7 x 9 x 5 pixels can be; got more than")
+
+
+def test_damage_that_is_mended_is_no_line_on_the_terminal(tmp_path):
+    content = nibabel.Nifti1Image(random_pixels((7, 9), "uint8"), AFFINE).to_bytes()
+    (tmp_path / "a.nii").write_bytes(bytes(4) + content[4:])  # a header of no length
+    program = "import sys; from evoem.images import files; files.read(sys.argv[1])"
+    command = [sys.executable, "-c", program, tmp_path / "a.nii"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""

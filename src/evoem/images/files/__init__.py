@@ -3,6 +3,7 @@
 import os
 import re
 import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -22,10 +23,11 @@ from evoem.images.files import (
     npy,
     pillow,
     tiff,
+    zarr,
 )
-from evoem.images.files.picture import Picture, Pixels, Rows, Wanted, damaged, n_channels
+from evoem.images.files.picture import Format, Picture, Pixels, Rows, Wanted, damaged, n_channels
 from evoem.runtime import input_files
-from evoem.runtime.atomic_files import FileError, Write, write_whole
+from evoem.runtime.atomic_files import FileError, FolderWrite, Write, write_whole
 from evoem.runtime.input_files import MOST_PIXELS
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Picture",
     "check_format",
     "located",
+    "may_replace",
     "read",
     "read_mask",
     "write",
@@ -54,6 +57,7 @@ FORMATS = {
     "NPY": npy.NPY,
     "FITS": fits.FITS,
     "HDF5": hdf5.HDF5,
+    "OME-Zarr": zarr.ZARR,
     "NIfTI": nifti.NIFTI,
     "NIfTI, compressed": nifti.NIFTI_PACKED,
     "NIfTI-2": nifti.NIFTI_2,
@@ -102,7 +106,7 @@ def read(
     axes: str | None = None,
     rows: Rows | None = None,
 ) -> Picture:
-    """The picture in a file, whose first bytes tell the format.
+    """The picture in a file, whose first bytes tell the format, or in a folder of OME-Zarr.
 
     Behind `:/` the path may name a part of the file. Pixels are counted in each slice and channel,
     as the file's header tells them: nothing is allocated for more than `max_pixels`. With
@@ -125,12 +129,15 @@ def read(
 
 
 def _format_of(path: Path) -> str:
-    """The name of the format of a file."""
+    """The name of the format of a file or a folder."""
+    for name, kind in FORMATS.items():
+        if kind.is_folder is not None and kind.is_folder(path):
+            return name
     start = inflation.start(input_files.first_bytes(path, START_OF_PACKED), LONGEST_START)
     if not start:
         raise FileError(f"{path} must hold a picture; got an empty file.")
     for name, kind in FORMATS.items():
-        if start[kind.signed_at :].startswith(kind.signatures):
+        if kind.signatures and start[kind.signed_at :].startswith(kind.signatures):
             return name
     raise FileError(f"{path} must be a picture ({_names()}); it starts with {start[:8]!r}.")
 
@@ -214,10 +221,26 @@ def writer(path: StrPath, picture: Picture) -> Write:
     """What writes a picture in the format of the extension."""
     check_format(path, picture)
     path, part = located(path)
+    kind = _kind(path)
+    fill, is_folder = kind.fill, kind.is_folder
+    if fill is not None and is_folder is not None:
+        if part is not None:
+            raise FileError(f"{path} must be given without a part to be written; got {part!r}.")
+        return FolderWrite(lambda folder: fill(folder, picture), is_folder)
     if part is not None:
         picture = picture._replace(metadata=picture.metadata | {"part": part})
-    kind = FORMATS[BY_SUFFIX[_suffix(path)]]
     return lambda file: kind.write(file, picture)
+
+
+def may_replace(path: StrPath) -> Callable[[Path], bool] | None:
+    """Which folders a path may replace, if its extension is that of a format of folders."""
+    path = located(path).file
+    return _kind(path).is_folder if _suffix(path) else None
+
+
+def _kind(path: Path) -> Format:
+    """The format of the extension."""
+    return FORMATS[BY_SUFFIX[_suffix(path)]]
 
 
 def write(path: StrPath, picture: Picture, *, force: bool = False) -> None:

@@ -1,6 +1,7 @@
 """NIfTI files by nibabel: volumes of medical imaging, with affine, header and extensions."""
 
 import gzip
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ from evoem.images.files.picture import (
     is_number,
 )
 from evoem.runtime.atomic_files import FileError
+
+# It tells of damage in lines of its own; without any handler Python would print them.
+logging.getLogger("nibabel").addHandler(logging.NullHandler())
 
 # Rows, columns and slices of what is on the screen of a reader: x runs fastest in the file.
 AXES = "XYZTUVW"
@@ -143,7 +147,6 @@ def _opened(path: Path, most: int | None = None) -> Iterator[Any]:
     import nibabel
     from nibabel.imageglobals import LoggingOutputSuppressor
 
-    # It tells of damage in lines of its own.
     with inflation.opened(path, most) as plain, LoggingOutputSuppressor():
         start = plain.read(4)
         plain.seek(0)

@@ -114,6 +114,9 @@ class Format(NamedTuple):
     several: str = ""  # what a file may have several of, if it may
     names_axes: bool = True  # whether somebody else may
     lazy: bool = False  # whether a file may hold any amount beside the picture
+    # Of formats that are folders: what fills a new one, and which folders are of the format.
+    fill: Callable[[Path, Picture], None] | None = None
+    is_folder: Callable[[Path], bool] | None = None
 
 
 def n_channels(picture: Picture) -> int:
