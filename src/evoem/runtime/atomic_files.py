@@ -117,8 +117,6 @@ def write_together(outputs: Mapping[Path, Write], *, force: bool) -> None:
 
     for path in outputs:
         check(path)
-    if not outputs:
-        return
     with _told(next(iter(outputs))), ExitStack() as opened, ExitStack() as undone:
         beside: dict[Path, _Beside | _FolderBeside] = {}
         for path in sorted(outputs, key=targets.__getitem__):  # nobody waits for who waits for him
