@@ -92,7 +92,7 @@ def read(path: Path, wanted: Wanted) -> Picture:
         lies = layout.checked(str(path), wanted.axes, one.shape)
     else:
         lies = _by_axes(axes, one.shape) or _labelled(one) or layout.guessed(one.shape)
-    pixels, colour, stack = layout.arranged(np.asarray(one[...]), lies)
+    pixels, colour, stack = layout.arranged(layout.wanted_rows(one, lies, wanted.rows), lies)
     metadata: dict[str, Any] = {"layout": lies}
     if told is not None and group is not None:
         of_levels = told["multiscales"][0]["datasets"][level:]
