@@ -8,8 +8,7 @@ Parts: `growth` is processor time of one process over two decades of N, S, H and
 the rate of one, two and more processes on the rows of one (strong), or on as many each (weak), and
 the rate of processes that know nothing of each other. `reduction` is the time to add buffers up,
 `memory` the peak of each process. `exact` compares exact sums with plain ones in one process.
-Predictions for more cores
-than there are follow from these, see `predict`.
+Predictions for more cores than there are follow from these, see `predict`.
 """
 
 import argparse
@@ -29,6 +28,7 @@ from scipy.optimize import nnls
 from evoem import distributed, em
 from evoem.models import SpikeSlabModel
 from evoem.runtime.communicator import ALONE, OneProcess
+from evoem.runtime.threads import blocks
 from evoem.shares import share_in_blocks
 
 RESULT = Path(__file__).parents[1] / "docs" / "scaling.json"
@@ -40,10 +40,15 @@ DECADES = {
     "H": (16, 50, 160, 500, 1600),
     "D": (4, 12, 40, 120, 400),
 }
+HOUSE = {"N": 60_000, "S": 60, "H": 512, "D": 144}  # about the paper's largest task
+GIGAPIXEL = HOUSE | {"N": 300_000_000}
 TURNS = 5
 BUFFERS = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23)  # numbers of 8 bytes
 CORES = (64, 256, 1024, 4096)
 PROCESSORS = 2  # of the machine that this was measured on
+# Seconds for each doubling of the number of processes, and for a byte: assumed for a cluster whose
+# network brings 10 GB/s to each node.
+ASSUMED_NETWORK = 20e-6, 1e-10
 
 
 class PlainSums(OneProcess):
@@ -118,15 +123,18 @@ def growth():
 
 
 def exact():
-    """Processor seconds of exact and of plain sums, in turns."""
-    sizes = {"N": 10_000, "S": 60, "H": 512, "D": 144}  # House in the paper, some rows of it
-    runs = {"exact": Run(**sizes), "plain": Run(**sizes, comm=PlainSums())}
-    spent = {name: [] for name in runs}
-    for _ in range(2 * TURNS):
-        for name, run in runs.items():
-            spent[name].append(run.seconds(time.process_time))
-    found = {name: min(seconds[1:]) for name, seconds in spent.items()}
-    print(found, flush=True)
+    """Processor seconds of an iteration with exact and with plain sums, in turns, at the sizes of
+    House in the paper: of some of its rows, and of all."""
+    found = []
+    for n_rows, turns in ((10_000, 2 * TURNS), (HOUSE["N"], TURNS)):
+        sizes = HOUSE | {"N": n_rows}
+        runs = {"exact": Run(**sizes), "plain": Run(**sizes, comm=PlainSums())}
+        spent = {name: [] for name in runs}
+        for _ in range(turns):
+            for name, run in runs.items():
+                spent[name].append(run.seconds(time.process_time))
+        found.append((n_rows, *(min(seconds[1:]) for seconds in spent.values())))
+        print("{} rows: {:.4f} s with exact sums, {:.4f} s with plain ones".format(*found[-1]))
     return found
 
 
@@ -238,31 +246,38 @@ def memory():
 
 
 def predict(found):
-    """Seconds of an iteration on many cores, by what was measured.
+    """Seconds of an iteration on many cores, by what was measured of rows and iterations of House.
 
-    A core takes `row` seconds for a row, and `block` for the sums of a block, of which it has at
-    least one. A reduction takes a latency and a time per byte for each doubling of the number of
-    processes, whose statistics have three slices.
+    A core works on whole blocks, at least one if there are enough. What processes add up has three
+    slices for each number, and takes a latency and a time for each byte for every doubling of their
+    number: as assumed of a network, and as measured between two processes of one machine. There are
+    two sums in an iteration, the first of which agrees on slices, and processes meet before each.
     """
-    sizes, seconds = zip(*found["reduction"], strict=True)
-    per_byte = (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
-    latency = seconds[0]
-    row = found["exact"]["plain"] / 10_000
-    tasks = {
-        "House in the paper (60,000 patches, H = 512)": (60_000, 512, 144),
-        "a gigapixel picture (300 million patches, H = 512)": (300_000_000, 512, 144),
-    }
-    out = {}
-    for name, (n_rows, H, D) in tasks.items():
+    (few, seconds_of_few, _), (many, seconds_of_many, _) = found["exact"]
+    row = (seconds_of_many - seconds_of_few) / (many - few)
+    iteration = max(seconds_of_few - few * row, 0.0)
+    (small, latency), *_, (large, longest) = found["reduction"]
+    here = latency, (longest - latency) / (large - small)
+    print(f"{row * 1e6:.2f} µs a row, {iteration * 1e3:.1f} ms an iteration; sums {here}")
+    out = {"row": row, "iteration": iteration, "here": here, "tasks": {}}
+    for name, task in (("House", HOUSE), ("gigapixel", GIGAPIXEL)):
+        n_rows, H, D = task["N"], task["H"], task["D"]
         n_bytes = 8 * (H * (H + 1) // 2 + H * D + 2 * H)
-        n_blocks = max(24, n_rows // max(2048, n_bytes >> 10))
-        out[name] = []
+        sizes = [block.stop - block.start for block in blocks(slice(0, n_rows), n_bytes)]
+        out["tasks"][name] = []
         for cores in CORES:
-            at_work = min(cores, n_blocks)
-            own = math.ceil(n_blocks / at_work) * n_rows / n_blocks * row
-            added = 2 * latency * math.log2(cores) + 3 * n_bytes * per_byte * math.log2(cores)
-            out[name].append((cores, own, added))
-            print(f"{name}, {cores} cores: {own:.4f} s of work, {added:.4f} s of adding up")
+            at_work = min(cores, len(sizes))
+            most = max(sizes) * math.ceil(len(sizes) / at_work)
+            own = max(most, math.ceil(n_rows / at_work)) * row + iteration
+            added = [
+                math.log2(cores) * (4 * wait + 3 * n_bytes * per_byte)
+                for wait, per_byte in (ASSUMED_NETWORK, here)
+            ]
+            out["tasks"][name].append((cores, own, *added))
+            print(
+                f"{name}, {cores} cores: {own:.4f} s of work, adding up {added[0]:.4f} s in the "
+                f"assumed network, {added[1]:.4f} s as here"
+            )
     return out
 
 

@@ -2,7 +2,8 @@
 
 Run: python benchmarks/stacks.py [--preset fast]. A synthetic stack (shapes that move), and frames
 of a photograph of scikit-image, which a camera would see as it moves; `--frames FILE` takes a clean
-stack (slices, rows, columns) from an NPY file. Noise is added to each slice.
+stack (slices, rows, columns) from an NPY file. Noise is added to each slice, unless `--noisy FILE`
+has the stack as an instrument saw it.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def seen_by_a_moving_camera(n_slices, size):
 
 
 def measured(restore, clean):
-    """Seconds of processor and wall time, and PSNR."""
+    """Seconds of wall and processor time, and PSNR."""
     wall, processor = time.perf_counter(), time.process_time()
     restored = restore()
     seconds = time.perf_counter() - wall, time.process_time() - processor
@@ -60,6 +61,7 @@ def main():
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--sigma", type=float, default=25.0)
     parser.add_argument("--frames", help="NPY file of a clean stack")
+    parser.add_argument("--noisy", help="NPY file of the same stack with noise of its own")
     parser.add_argument("--json", help="file for the results")
     chosen = parser.parse_args()
     stacks = {
@@ -71,7 +73,10 @@ def main():
     options = {"preset": chosen.preset}
     found = []
     for name, clean in stacks.items():
-        noisy = clean + np.random.default_rng(0).normal(0, chosen.sigma, clean.shape)
+        if chosen.noisy:
+            noisy = np.load(chosen.noisy)
+        else:
+            noisy = clean + np.random.default_rng(0).normal(0, chosen.sigma, clean.shape)
         evoem.denoise(noisy[:2], **options)  # compiles
         evoem.restore(noisy[0], **options)
         ways = {

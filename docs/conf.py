@@ -34,10 +34,11 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "filename_pattern": r"\.py$",
     "download_all_examples": False,
+    "thumbnail_size": (640, 230),
     "show_memory": False,
     "show_signature": False,
     "abort_on_example_error": True,
-    "min_reported_time": 1000,
+    "write_computation_times": False,  # its page loads scripts from elsewhere
 }
 
 html_theme = "furo"

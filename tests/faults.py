@@ -265,9 +265,10 @@ class Suite:
         os.chdir(self.folder)
         shutil.rmtree(folder)
 
-    def run(self, number):
-        """Chains until there were so many faults."""
-        while self.faults < number:
+    def run(self, number, seconds):
+        """Chains until there were so many faults, or the time is over."""
+        until = time.monotonic() + seconds
+        while self.faults < number and time.monotonic() < until:
             victim = VICTIMS[self.rng.integers(len(VICTIMS))]
             own = bool(victim.command) and self.rng.random() < PROGRAMS_OF_THEIR_OWN
             faults = min(int(self.rng.integers(1, MOST_FAULTS + 1)), number - self.faults)
@@ -303,18 +304,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("number", type=int, help="of faults")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after that")
     parser.add_argument("--eight", action="store_true", help="start with an empty cache, eightfold")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="evoem-faults-"))
     if given.eight:
         eight_at_once(folder)
     suite = Suite(folder, given.seed)
-    suite.run(given.number)
+    suite.run(given.number, given.seconds)
     os.chdir("/")
     shutil.rmtree(folder)
     counts = {" ".join(name) if isinstance(name, tuple) else name: number
               for name, number in sorted(suite.counts.items(), key=str)}  # fmt: skip
-    sys.stdout.write(json.dumps({"seed": given.seed, **counts}, indent=2) + "\n")
+    told = {"seed": given.seed, "faults": suite.faults, **counts}
+    sys.stdout.write(json.dumps(told, indent=2) + "\n")
 
 
 if __name__ == "__main__":

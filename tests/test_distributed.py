@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from evoem import distributed
-from evoem.distributed import SIZES, Processes
+from evoem.distributed import Processes
+from evoem.runtime import meeting
 from evoem.runtime.communicator import ALONE
+from evoem.runtime.launchers import SIZES
+from evoem.runtime.meeting import Meeting
 
 MPI = SimpleNamespace(IN_PLACE="in place", SUM=np.add, MAX=np.maximum)
+DONE = SimpleNamespace(Test=lambda: True)
 
 
 class World:
@@ -23,6 +27,9 @@ class World:
 
     def __init__(self, other=None):
         self.other, self.ended = other, []
+
+    def Iallreduce(self, send, buffer, operation):
+        return DONE  # the other one is about to do the same
 
     def Allreduce(self, send, buffer, operation):
         assert send == "in place"
@@ -41,9 +48,13 @@ class World:
         self.ended.append(code)
 
 
+def processes(world):
+    return Processes(MPI, world, Meeting(MPI, world), exact=True)
+
+
 def test_sums_and_largest_values_are_left_in_the_buffer():
     other = np.array([1.0, -2.0, 5.0])
-    comm = Processes(MPI, World(other), exact=True)
+    comm = processes(World(other))
     for reduce, expected in ((comm.add, [4.0, 0.0, 7.0]), (comm.largest, [3.0, 2.0, 5.0])):
         buffer = np.array([3.0, 2.0, 2.0])
         reduce(buffer)
@@ -52,15 +63,20 @@ def test_sums_and_largest_values_are_left_in_the_buffer():
 
 def test_bytes_of_arrays_are_counted_however_they_are_sent():
     world = World(np.zeros(10))
-    comm = Processes(MPI, world, exact=True)
+    comm = processes(world)
     comm.add(np.zeros(10))
     assert comm.bytes_sent == 80
     comm.gather([np.zeros(3), (np.zeros(2, np.int8), "a word")])
     assert comm.bytes_sent == 80 + 24 + 2
     comm.exchange([np.zeros(1), np.zeros(4)])
     assert comm.bytes_sent == 80 + 26 + 40
-    comm.bytes_sent, comm.seconds_waited = 2_500_000, 1.25
-    assert comm.report() == ", waited 1.2 s for 1 others, 2.5 MB sent"
+
+
+def test_what_is_told_is_how_long_others_were_waited_for_and_what_was_sent():
+    where = Meeting(MPI, World())
+    comm = Processes(MPI, World(), where, exact=True)
+    comm.bytes_sent, where.seconds_waited, where.seconds_talked = 2_500_000, 1.25, 0.5
+    assert comm.report() == ", waited 1.2 s for 1 others, 2.5 MB sent in 0.5 s"
 
 
 @pytest.fixture
@@ -72,28 +88,6 @@ def launcher(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "size"),
-    [
-        ({}, 1),
-        ({"SLURM_NTASKS": "4"}, 4),
-        ({"SLURM_NTASKS": "1", "PMI_SIZE": "1"}, 1),
-        ({"SLURM_NTASKS": "4(x2)"}, 1),  # not a number: nothing is told
-        # A job of four, of which this step is one process: the more specific one counts.
-        ({"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"}, 1),
-        ({"SLURM_NTASKS": "4", "OMPI_COMM_WORLD_SIZE": "2"}, 2),
-    ],
-)
-def test_a_process_that_was_started_as_several_must_not_be_alone(said, size, launcher):
-    launcher(**said)
-    distributed.check_launcher(3)  # whoever sees others is not alone
-    if size == 1:
-        distributed.check_launcher(1)
-        return
-    with pytest.raises(RuntimeError, match=f"MPI must see the {size} processes that .* sees 1"):
-        distributed.check_launcher(1)
-
-
-@pytest.mark.parametrize(
     "said", [{}, {"PMI_SIZE": "1"}, {"PMI_SIZE": "many"}, {"SLURM_NTASKS": "4"}]
 )
 def test_nobody_looks_for_mpi_unless_a_launcher_started_several_processes(said, launcher):
@@ -101,13 +95,22 @@ def test_nobody_looks_for_mpi_unless_a_launcher_started_several_processes(said, 
     assert distributed.launched() is ALONE
 
 
-def test_an_error_that_nobody_handles_ends_all_processes_in_one_line(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError("no more rows"), 1, "OSError: no more rows The run can go on."),
+        (KeyboardInterrupt(), 130, "KeyboardInterrupt The run can go on."),
+    ],
+)
+def test_an_error_that_nobody_handles_ends_all_processes_in_one_line(
+    error, code, said, monkeypatch, capsys
+):
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(meeting, "PASSING_ON", 0.0)
     world = World()
-    distributed.end_all_on_error(Processes(MPI, world, exact=True))
-    error = OSError("no more rows")
+    distributed.end_all_on_error(Meeting(MPI, world))
     error.add_note("The run can go on.")
-    sys.excepthook(OSError, error, None)
-    assert world.ended == [1]
+    sys.excepthook(type(error), error, None)
+    assert world.ended == [code]
     *_, last = capsys.readouterr().err.splitlines()
-    assert last == "evoem: process 0 of 2: OSError: no more rows The run can go on."
+    assert last == f"evoem: process 0 of 2: {said}"

@@ -1,6 +1,7 @@
 """Runs that are kept: resumed ones have the bits of those that were never stopped."""
 
 import itertools
+import os
 import signal
 
 import numpy as np
@@ -122,6 +123,28 @@ def test_an_existing_file_is_not_replaced_unless_resumed(tmp_path):
     with pytest.raises(FileError, match="must be a whole file that evoem wrote"):
         em.run(model, data, state, EVOLUTION, checkpoint=path, resume=True)
     assert path.read_text() == "all of it"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("a" * 300, "must be a place that can be written to; got "),
+     ("nowhere/run", "must be in an existing folder; found no "),
+     ("folder", "must be a file; got a folder"),
+     ("pipe", "must be a file; got a pipe, a device or the like"),
+     ("a\0b", "must be the path of a file; got an embedded null ")],
+)  # fmt: skip
+def test_a_checkpoint_that_cannot_be_written_is_refused_at_once(name, sentence, tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    model, data, state = start("binary", False)
+    with pytest.raises(FileError, match=sentence):
+        em.run(model, data, state, EVOLUTION, checkpoint=tmp_path / name, resume=True)
+
+
+def test_there_is_nothing_to_resume_without_a_checkpoint():
+    model, data, state = start("binary", False)
+    with pytest.raises(ValueError, match=r"^checkpoint must be given with resume; got none\.$"):
+        em.run(model, data, state, EVOLUTION, resume=True)
 
 
 def test_a_full_disk_ends_no_run_and_the_last_good_checkpoint_stays(tmp_path, monkeypatch, caplog):

@@ -10,9 +10,10 @@ def main() -> None:
     """Run the command line."""
     with interrupts.leaving():
         from evoem.cli import app
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")  # what matters is said in a sentence or a note
-    app(prog_name="evoem")
+
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")  # what matters is said in a sentence or a note
+        app(prog_name="evoem")
 
 
 if __name__ == "__main__":

@@ -248,13 +248,11 @@ def checked(path: str | Path, every: float, resume: bool) -> tuple[Path, float]:
     validation.real("every", every, 0.0)
     validation.boolean("resume", resume)
     path = Path(path)
-    if path.exists() and not path.is_file():
-        raise FileError(f"checkpoint must be a regular file; got {path}.")
+    check_place(path, force=True)
     if path.exists() and not resume:
         raise FileError(
             f"checkpoint must not exist yet unless resume is given; found the file {path}."
         )
-    check_place(path, force=True)
     return path, float(every)
 
 

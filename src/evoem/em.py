@@ -21,7 +21,7 @@ from evoem.first_states import first_states
 from evoem.iteration import Iteration
 from evoem.kept_run import KeptRun
 from evoem.models.base import Model
-from evoem.runtime.communicator import ALONE, Communicator, any_of
+from evoem.runtime.communicator import ALONE, Communicator, any_of, check_alike
 from evoem.runtime.interrupts import EXIT_TERMINATED
 from evoem.runtime.threads import crew
 from evoem.shares import SharedRows, shares_of
@@ -308,6 +308,8 @@ def run(
     max_iter = validation.integer("max_iter", max_iter, 0)
     n_parts = validation.integer("n_parts", n_parts, 1)
     evolution, n_jobs = _checked_step(data, state, evolution, n_jobs)
+    kept_in = None if checkpoint is None else str(checkpoint)
+    check_alike(comm, max_iter=max_iter, n_parts=n_parts, evolution=evolution, checkpoint=kept_in)
     shared = SharedRows(model, data, state.params, n_parts, comm)
     data, state = shared.data, shared.forth(state)
     iteration = Iteration(model, data, n_jobs, shared.layout)

@@ -54,6 +54,7 @@ class KeptRun:
     ) -> None:
         self.model, self.data, self.first = model, data, state
         self.file: Checkpoint | None = None
+        validation.resumable(checkpoint, resume)
         if checkpoint is not None:
             settings = settings_of(model, state, evolution, len(layout.parts), layout.n_rows)
             identity = fingerprint(data.X, data.observed, data.numbers, layout.comm)

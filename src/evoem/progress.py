@@ -38,11 +38,9 @@ def restore_slices(
 
     own = options | {"callback": None if screen.quiet else show}
     started = time.perf_counter()
-    with interrupts.noted(acknowledge, several=several(options)) as noted:
+    with interrupts.noted(acknowledge, several=several(options), if_learnt=True) as noted:
         try:
             for result in restore_all(slices, keep_observed, own, started, journal):
-                if result.ended == "interrupted" and not len(result.free_energies):
-                    raise KeyboardInterrupt  # nothing was learnt
                 results.append(result)
                 while_learning = results[0].ended == "interrupted"
                 if noted.number > while_learning:

@@ -70,6 +70,13 @@ def restarts(value: Any, select: str | None) -> None:
         raise ValueError(f"restarts must be 1 unless select is given; got {value!r}.")
 
 
+def resumable(checkpoint: Any, resume: Any) -> None:
+    """Refuse to go on from nowhere."""
+    boolean("resume", resume)
+    if resume and checkpoint is None:
+        raise ValueError("checkpoint must be given with resume; got none.")
+
+
 def jobs(value: Any) -> None:
     """Refuse a number of threads that joblib would."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)

@@ -123,3 +123,34 @@ main()
     result = run_program("-c", program, "denoise", picture, "-o", tmp_path / "out.png")
     assert result.returncode == code
     assert result.stderr == "evoem: interrupted before everything was written.\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+@pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_program_can_be_interrupted_while_its_command_line_is_read(
+    tmp_path, picture, kind, code
+):
+    program = f"""
+import os
+import typer.main
+usual = typer.main.get_command
+def interrupted(app):
+    os.kill(os.getpid(), {int(kind)})
+    return usual(app)
+typer.main.get_command = interrupted
+from evoem.__main__ import main
+main()
+"""
+    result = run_program("-c", program, "denoise", picture, "-o", tmp_path / "out.png")
+    assert result.returncode == code
+    assert result.stderr == "evoem: interrupted before everything was written.\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_standard_output_is_told_in_one_sentence(tmp_path):
+    np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(100, 10, (64, 64)))
+    command = [sys.executable, "-m", "evoem", "noise", tmp_path / "in.npy"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "evoem: the system did not go along: No space left on device.\n"

@@ -41,7 +41,7 @@ def test_inpainting_needs_something_missing(tmp_path, picture, given):
     Image.fromarray(np.zeros(SIZE, np.uint8)).save(tmp_path / "mask.png")
     arguments = ["--mask", tmp_path / "mask.png"] if given else []
     said = refused(tmp_path, "inpaint", picture, "-o", tmp_path / "out.png", *arguments)
-    assert "mask must mark missing pixels unless the picture has NaN" in said
+    assert "mask must mark missing pixels unless the image has NaN" in said
 
 
 def test_a_reference_of_another_size_is_an_error(tmp_path, picture):

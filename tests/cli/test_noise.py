@@ -6,6 +6,8 @@ from command_line import invoke
 from PIL import Image
 
 import evoem
+from evoem.images import canonical_arrays, noise_stage
+from evoem.images.noise_estimation import estimate
 
 
 def test_noise_is_told_in_one_line_and_kept_with_curve_and_autocorrelation(tmp_path):
@@ -31,3 +33,35 @@ def test_noise_that_cannot_be_told_is_said_and_drawn_too(tmp_path):
     result = invoke("noise", tmp_path / "in.npy", "--plot", tmp_path / "noise.svg")
     assert result.output == "the noise could not be told; the picture has one value only\n"
     assert "<svg" in (tmp_path / "noise.svg").read_text()
+
+
+def test_of_a_large_picture_the_same_tiles_are_looked_at_as_for_restoring_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(noise_stage, "LARGEST", 128**2)
+    monkeypatch.setattr(noise_stage, "TILE", 64)
+    x = np.linspace(0, 20, 256)
+    picture = 20 * np.sin(np.add.outer(x, x)) + np.random.default_rng(0).normal(0, 4, (256, 256))
+    np.save(tmp_path / "in.npy", picture)
+    told = tmp_path / "noise.json"
+    assert invoke("noise", tmp_path / "in.npy", "--json", told).exit_code == 0
+    whole = canonical_arrays.read(picture, None, None, False)
+    assert evoem.Noise.load(told) == noise_stage.find(whole, "auto").noise
+    assert evoem.Noise.load(told) != estimate(picture[..., None])[0]
+
+
+def test_a_plot_is_of_a_known_kind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("in.npy", np.random.default_rng(0).normal(100, 10, (64, 64)))
+    result = invoke("noise", "in.npy", "--json", "noise.json", "--plot", "noise.xyz")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("evoem: plot must end in one of .png, .svg, .pdf, ")
+    assert result.stderr.endswith("; got '.xyz'.\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.npy"]
+
+
+def test_noise_is_told_without_any_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("in.npy", np.random.default_rng(0).normal(100, 10, (64, 64)))
+    result = invoke("noise", "in.npy")
+    assert result.exit_code == 0
+    assert result.output.startswith("noise of the same size everywhere: standard deviation ")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.npy"]

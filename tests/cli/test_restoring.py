@@ -13,7 +13,7 @@ from watched_models import at, watch
 
 import evoem
 from evoem import inpaint, screen
-from evoem.images import heldout_selection
+from evoem.images import files, heldout_selection
 from evoem.images.quality import psnr
 from evoem.images.restore import restore
 
@@ -269,11 +269,19 @@ def test_the_first_interrupt_is_acknowledged_with_what_is_done_and_how_long(
     assert "Interrupted: finishing the picture from what was learnt, in at most" in result.stderr
 
 
-def test_an_interrupt_before_anything_is_learnt_writes_nothing(tmp_path, picture, monkeypatch):
-    watch(monkeypatch, initialize=press_ctrl_c)
-    result = invoke("denoise", picture, "-o", tmp_path / "out.png", *TINY)
+@pytest.mark.parametrize("n_slices", [1, 2])
+def test_an_interrupt_before_anything_is_learnt_restores_and_writes_nothing(
+    tmp_path, monkeypatch, n_slices
+):
+    stack = np.stack([noisy(dtype=np.float32, seed=seed) for seed in range(n_slices)])
+    np.save(tmp_path / "in.npy", stack)
+    restored = []
+    watch(monkeypatch, initialize=press_ctrl_c, reconstruct=lambda: restored.append(True))
+    result = invoke("denoise", tmp_path / "in.npy", "-o", tmp_path / "out.npy", *TINY)
     assert result.exit_code == 130
-    assert not (tmp_path / "out.png").exists()
+    assert result.stderr.endswith("evoem: interrupted before everything was written.\n")
+    assert restored == []
+    assert not (tmp_path / "out.npy").exists()
 
 
 @pytest.mark.parametrize("where", ["learning", "elsewhere"])
@@ -337,8 +345,8 @@ def test_a_run_that_is_not_kept_yet_is_not_said_to_be(tmp_path, picture, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--every", "often"], "every must be a number of s, m or h; got 'often'."),
-        (["--checkpoint", "{0}/out.png"], "must not be written over: the run is kept there."),
+        (["--every", "often"], "every must be a time, such as 90s, 10m or 1h; got 'often'."),
+        (["--checkpoint", "{0}/out.png"], "must not be an output: it is the checkpoint."),
         (["--checkpoint", "{0}/in.png"], "checkpoint must not exist yet unless resume is given"),
         (["--checkpoint", "{0}/in.png", "--resume"], "must be a whole file that evoem wrote"),
         (["--checkpoint", "{0}/no/run"], "must be in an existing folder"),
@@ -393,7 +401,7 @@ def test_values_that_mean_missing_are_filled_in(tmp_path):
 
 def test_without_a_mask_the_error_says_how_to_get_one(tmp_path, picture):
     said = refused(tmp_path, "inpaint", picture, "-o", tmp_path / "out.png")
-    assert "white on a black picture of the same size" in said
+    assert "white on a black image of the same size" in said
     assert "--propose-mask" in said
 
 
@@ -404,6 +412,29 @@ def test_a_mask_is_proposed_and_nothing_else_done(tmp_path, nothing_is_learnt):
     command = "inpaint", tmp_path / "in.png", "--propose-mask", tmp_path / "mask.png"
     result = invoke(*command)
     assert result.exit_code == 0, result.output
-    assert "40 of 3,600 pixels are unlike their surroundings" in result.stdout
+    assert "40 of 3,600 pixels differ from their surroundings" in result.stdout
     assert (np.array(Image.open(tmp_path / "mask.png")) == 255 * (pixels == 255)).all()
     assert "without -o" in refused(tmp_path, *command, "--force", "-o", tmp_path / "out.png")
+
+
+def test_an_ome_zarr_becomes_another_with_its_axes(tmp_path):
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed: OME-Zarr")
+    pixels = np.stack([noisy(seed=seed) for seed in range(2)])
+    sizes = {"Y": (0.5, "µm"), "X": (0.5, "µm")}
+    files.write(
+        tmp_path / "in.zarr", files.Picture(pixels, None, False, True, {"pixel_size": sizes})
+    )
+    given, output = tmp_path / "in.zarr", tmp_path / "out.zarr"
+    arguments = ["denoise", given, "-o", output, "--uncertainty", tmp_path / "std.zarr", *TINY]
+    for options in ([], ["--force"]):  # and once more in place of what is there
+        result = invoke(*arguments, *options)
+        assert result.exit_code == 0, result.output
+    expected = evoem.denoise(pixels, **SAME)
+    found = zarr.open_group(output, mode="r")
+    np.testing.assert_array_equal(found["0"], expected)
+    assert found.attrs.asdict() == zarr.open_group(given, mode="r").attrs.asdict()
+    std = files.read(tmp_path / "std.zarr")
+    assert (std.pixels.dtype, std.metadata["pixel_size"]) == (np.float32, sizes)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.zarr", "out.zarr", "std.zarr"]
+    again = invoke("denoise", given, "-o", given, "--force", *TINY)
+    assert again.stderr == f"evoem: {given} must not be written over: it is read.\n"

@@ -8,6 +8,7 @@ files of its first case are kept in the folder given with `--keep`.
 
 import argparse
 import collections
+import inspect
 import logging
 import shutil
 import sys
@@ -17,8 +18,22 @@ import traceback
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 from fuzz_cases import any_case, warm_up
 from limits import TookTooLong, TookTooMuch, guard, limited
+
+
+def described(case):
+    """What a case was made of."""
+    known = inspect.getclosurevars(case).nonlocals
+    with np.printoptions(threshold=20):
+        return ", ".join(f"{name}={value!r:.500}" for name, value in known.items())
+
+
+def ended(case, folder):
+    """How a case ended, within the limits."""
+    with limited():
+        return "refused" if case(folder) else "done"
 
 
 class Campaign:
@@ -27,26 +42,35 @@ class Campaign:
     def __init__(self, keep):
         self.ends = collections.Counter()
         self.failures = {}
+        self.repeated = 0
         self._keep = keep
 
     def try_case(self, kind, case):
-        """Run a case in a folder of its own."""
+        """Run a case in a folder of its own; again if it took much memory, see `limits`."""
         with tempfile.TemporaryDirectory() as folder:
             try:
-                with limited():
-                    end = "refused" if case(Path(folder)) else "done"
+                try:
+                    end = ended(case, Path(folder))
+                except TookTooMuch as error:
+                    print(f"{kind}, case {self.ends.total()} with {described(case)}: {error}")
+                    with tempfile.TemporaryDirectory() as other:
+                        end = ended(case, Path(other))
+                    self.repeated += 1
             except (Exception, TookTooLong, TookTooMuch) as error:
                 end = "FAILED"
-                self._note(kind, error, folder)
+                self._note(kind, case, error, folder)
         self.ends[kind, end] += 1
 
-    def _note(self, kind, error, folder):
+    def _note(self, kind, case, error, folder):
         cause = error.__cause__ or error
         last = traceback.extract_tb(cause.__traceback__)[-1]
         where = (type(cause).__name__, Path(last.filename).name, last.lineno)
         if where in self.failures:
             return
-        self.failures[where] = kind, "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(error))[-6000:]
+        told = f"{kind}, case {self.ends.total()} with {described(case)}:\n{text}"
+        self.failures[where] = told
+        print(f"\nFAILED, {told}", flush=True)
         if self._keep is not None:
             shutil.copytree(folder, self._keep / f"{len(self.failures)}")
 
@@ -55,8 +79,8 @@ class Campaign:
         for (kind, end), number in sorted(self.ends.items()):
             print(f"{number:6} {kind}: {end}")
         print(f"{self.ends.total():6} cases")
-        for kind, text in self.failures.values():
-            print(f"\nFAILED, {kind}:\n{text[-6000:]}")
+        print(f"{self.repeated:6} of them repeated, as they seemed to take too much memory")
+        print(f"{len(self.failures):6} kinds of failures")
 
 
 def main():

@@ -1,5 +1,6 @@
 """Files to be damaged, and ways of damaging them."""
 
+import gzip
 import io
 import json
 import struct
@@ -32,6 +33,23 @@ def tiff(pixels, **options):
     return saved(tifffile.imwrite, pixels, **options)
 
 
+def dicom():
+    from pydicom.dataset import FileDataset, FileMetaDataset
+    from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage
+
+    about = FileMetaDataset()
+    about.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
+    about.MediaStorageSOPInstanceUID = "1.2.3"
+    about.TransferSyntaxUID = ExplicitVRLittleEndian
+    told = FileDataset(None, {}, file_meta=about, preamble=bytes(128))
+    told.SOPClassUID, told.SOPInstanceUID = SecondaryCaptureImageStorage, "1.2.3"
+    told.Rows, told.Columns = GREY.shape
+    told.SamplesPerPixel, told.PhotometricInterpretation = 1, "MONOCHROME2"
+    told.BitsAllocated, told.BitsStored, told.HighBit, told.PixelRepresentation = 8, 8, 7, 0
+    told.PixelData = GREY.tobytes()
+    return saved(told.save_as, enforce_file_format=True)
+
+
 def by_instruments():
     """Files of the formats whose packages are here."""
     found = {}
@@ -47,6 +65,7 @@ def by_instruments():
         import nibabel
 
         found["volume.nii"] = nibabel.Nifti1Image(STACK.T, np.eye(4)).to_bytes()
+        found["packed.nii.gz"] = gzip.compress(found["volume.nii"], mtime=0)
     if find_spec("h5py"):
         import h5py
 
@@ -54,6 +73,8 @@ def by_instruments():
         with h5py.File(file, "w") as opened:
             opened.create_dataset("a/picture", data=GREY, compression="gzip")
         found["picture.h5"] = file.getvalue()
+    if find_spec("pydicom"):
+        found["picture.dcm"] = dicom()
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from damage import COLOUR, GREY, HOLES, NOISE, PICTURES, STACK, damaged, pictures, saved
 from hypothesis import strategies as st
+from scipy import sparse
 from typer.testing import CliRunner
 
 import evoem
@@ -33,7 +34,10 @@ FEW = (-1, 0, 1, 2, 10**20, -(10**20), 0.5)
 
 
 # Options that name a file to write, and what its name must end in.
-WRITTEN = {"--json": "", "--report": ".html", "--uncertainty": ".npy", "--checkpoint": ".run"}
+WRITTEN = {
+    "--json": "", "--report": ".html", "--propose-mask": ".png", "--uncertainty": ".npy",
+    "--checkpoint": ".run",
+}  # fmt: skip
 # What is no number, nor declared as a choice.
 NAMES = {
     "parents": ("fit", "random", "best"), "mutation": ("uniform", "sparse", "guided"),
@@ -118,14 +122,23 @@ def files_case(draw):
     options = draw(
         st.lists(
             st.sampled_from(
-                (("--accept-truncated",), ("--missing-value", "140"), ("--max-pixels", "300"))
+                (
+                    ("--accept-truncated",),
+                    ("--missing-value", "140"),
+                    ("--max-pixels", "300"),
+                    ("--axes", "YX"),
+                    ("--axes", "ZYX"),
+                    ("--axes", "CYX"),
+                    ("--axes", "X Y"),
+                )
             ),
             max_size=2,
             unique=True,
         )
     )
     command = draw(st.sampled_from(("denoise", "inpaint", "inpaint", "noise")))
-    written = draw(st.sampled_from((".npy", ".tif", ".png")))
+    written = draw(st.sampled_from((".npy", ".tif", ".png", ".fits", ".nii.gz", ".h5")))
+    proposed, reported = (draw(st.integers(0, 9)) == 0 for _ in range(2))
 
     def case(folder):
         (folder / name).write_bytes(content)
@@ -140,12 +153,17 @@ def files_case(draw):
         if command == "noise":
             rest = [option for option in options if option[0] != "--missing-value"]
             rest = [part for option in rest for part in option]
-            return run(["noise", *given, "--json", folder / "out.json", *rest], folder)
+            told = [] if reported else ["--json", folder / "out.json"]
+            return run(["noise", *given, *told, *rest], folder)
         if role == "--mask" and command == "denoise":
             given = ["inpaint", *given]
         else:
             given = [command, *given]
         given += [part for option in options for part in option]
+        if given[0] == "inpaint" and proposed:
+            return run([*given, "--quiet", "--propose-mask", folder / "proposed.png"], folder)
+        if reported:
+            given += ["--report", folder / "page.html"]
         given += ["-o", folder / f"out{written}", "--uncertainty", folder / "std.npy"]
         return run([*given, "--json", folder / "out.json", *small()], folder)
 
@@ -259,6 +277,47 @@ def arrays():
     return st.builds(made, shapes, kinds, values, st.integers(0, 9), st.integers(0, 99))
 
 
+def tables():
+    """Tables of all sorts that somebody may have."""
+    good = GREY / 10.0
+    kinds = {
+        "sparse": lambda: sparse.csr_array(good),
+        "no number": lambda: [["a", "b"]] * 4,
+        "unequal": lambda: [[1.0, 2.0], [3.0]],
+        "objects": lambda: good.astype(object),
+        "nothing among objects": lambda: np.where(good > 10, None, good.astype(object)),
+        "masked": lambda: np.ma.masked_greater(good, 12),
+        "no rows": lambda: good[:0],
+        "no features": lambda: good[:, :0],
+        "one row": lambda: good[:1],
+        "one feature": lambda: good[:, :1],
+        "one value": lambda: good[:1, :1],
+        "nothing observed": lambda: np.full_like(good, np.nan),
+        "a row of nothing": lambda: with_line(good, np.s_[3], np.nan),
+        "a feature of nothing": lambda: with_line(good, np.s_[:, 3], np.nan),
+        "a feature of zeros": lambda: with_line(good, np.s_[:, 3], 0.0),
+        "the same rows": lambda: np.repeat(good[:1], 9, axis=0),
+        "the same features": lambda: np.repeat(good[:, :1], 9, axis=1),
+        "twice the same": lambda: np.hstack([good, good]),
+        "other scales": lambda: good * np.logspace(-90, 90, good.shape[1]),
+        "huge": lambda: good * 1e98,
+        "tiny": lambda: good * 1e-99,
+        "far away": lambda: good + 1e12,
+        "every other": lambda: np.repeat(good, 2, axis=1)[:, ::2],
+        "read-only": lambda: np.frombuffer(good.tobytes()).reshape(good.shape),
+        "big-endian": lambda: good.astype(">f4"),
+        "columns first": lambda: np.asfortranarray(good.astype("f4")),
+    }
+    return st.sampled_from(sorted(kinds)).map(lambda name: kinds[name]())
+
+
+def with_line(table, where, value):
+    """The table with another row or column."""
+    table = table.copy()
+    table[where] = value
+    return table
+
+
 def anything():
     """A value of any kind, for an argument."""
     return st.one_of(
@@ -303,9 +362,19 @@ def estimators_case(draw):
         options[name] = draw(st.sampled_from(FEW) if long else anything())
     options["mutation"] = draw(st.sampled_from(("uniform", "sparse", "guided")))
     good = GREY > 110 if kind is evoem.NoisyOr else GREY / 10.0
-    X = draw(st.one_of(arrays(), st.just(good), st.just(good)))
+    X = draw(st.one_of(arrays(), tables(), st.just(good)))
+    other = draw(st.one_of(st.none(), arrays(), tables()))
+    if kind is evoem.NoisyOr and draw(st.booleans()):
+        options["binarize"] = 10.0
+    method = draw(st.sampled_from(("transform", "reconstruct", "score", "score_samples")))
 
-    return lambda folder: refused(lambda: kind(**options).fit(X))
+    def call():
+        model = kind(**options).fit(X)
+        found = getattr(model, method)(X if other is None else other)
+        if not np.isfinite(found).all():
+            raise Failure(f"{method} gave what is not finite")
+
+    return lambda folder: refused(call)
 
 
 @st.composite
@@ -341,12 +410,6 @@ def core_case(draw):
 # --------------------------------------------------------------------------------------- own files
 
 
-def _checkpoint():
-    with tempfile.TemporaryDirectory() as folder:
-        _run(Path(folder) / "c", 1, resume=False)
-        return (Path(folder) / "c").read_bytes()
-
-
 def _run(path, max_iter, resume=True):
     data = em.Data(GREY / 10.0)
     state = em.init(BinarySparseCodingModel(), data, n_latents=4, n_states=6, seed=0)
@@ -364,22 +427,36 @@ def _black_box():
     return evoem.BlackBox(_log_joint, {"W": np.ones((3, 14))}, n_latents=3, update=False)
 
 
+def _of_picture(path, resume=True):
+    evoem.denoise(GREY, **SMALL | {"max_iter": 2}, seed=0, checkpoint=path, every=0, resume=resume)
+
+
 @cache
 def own_file(kind):
     """A whole one."""
-    return _checkpoint() if kind == "checkpoint" else saved(np.savez, W=np.ones((3, 14)))
+    if kind == "parameters":
+        return saved(np.savez, W=np.ones((3, 14)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c"
+        if kind == "of a picture":
+            _of_picture(path, resume=False)
+        else:
+            _run(path, 1, resume=False)
+        return path.read_bytes()
 
 
 @st.composite
 def own_files_case(draw):
     """Checkpoints and saved parameters."""
-    kind = draw(st.sampled_from(("checkpoint", "parameters")))
+    kind = draw(st.sampled_from(("checkpoint", "of a picture", "parameters")))
     content = draw(damaged(own_file(kind)))
 
     def case(folder):
         (folder / kind).write_bytes(content)
         if kind == "checkpoint":
             return refused(lambda: _run(folder / kind, 2))
+        if kind == "of a picture":
+            return refused(lambda: _of_picture(folder / kind))
         return refused(lambda: _black_box().load_params(folder / kind))
 
     return case

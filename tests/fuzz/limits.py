@@ -1,4 +1,8 @@
-"""What a case may take: processor time, time and memory, measured for each."""
+"""What a case may take: processor time, time and memory, measured for each.
+
+Memory is what the process has grown by. Kernels that were compiled count, and pages of libraries
+that the system had taken away and are read again, but only once: so a case may be repeated.
+"""
 
 import faulthandler
 import resource

@@ -29,6 +29,7 @@ from evoem.images.settings import checked
 from evoem.models.subspace.by_feature import SubspacesByFeature
 from evoem.models.subspace.start import Clusters
 
+SMALL_VALUES = np.arange(12.0).reshape(3, 4)
 # Two blocks of ten patches, four of them learnt from.
 COSTS = Costs(search_step=1.0, patch=0.1, block=2.0, nonlocal_passes=(5.0, 7.0, 8.0))
 
@@ -114,13 +115,28 @@ def test_an_image_is_finished_in_the_best_way_there_is_time_for():
 
 def test_limited_time_means_fewer_patches_to_learn_from():
     full = SUBSPACE_PRESETS["balanced"]
-    complete, incomplete = None, np.ones((2, 2, 1), bool)
+    complete, incomplete = (
+        canonical_arrays.read(np.where(holes, np.nan, SMALL_VALUES), None, None, False)
+        for holes in (False, np.eye(3, 4, dtype=bool))
+    )
     assert budget.patches_in_time(1e9, full, {}, complete) == 300_000
     assert budget.patches_in_time(np.inf, full, {}, complete) == 300_000
-    assert budget.patches_in_time(100.0, full, {}, complete) == 100_000
-    assert budget.patches_in_time(100.0, full, {}, incomplete) == 50_000
+    assert budget.patches_in_time(100.0, full, {}, complete) == pytest.approx(100_000, rel=1e-3)
+    assert budget.patches_in_time(100.0, full, {}, incomplete) == pytest.approx(50_000, rel=1e-3)
     assert budget.patches_in_time(0.0, full, {}, complete) == 64 * 256
     assert budget.patches_in_time(0.0, full, {"n_latents": 1000}, complete) == 64_000
+
+
+def test_a_large_image_leaves_less_time_to_learn():
+    full, seconds = SUBSPACE_PRESETS["balanced"], 240.0
+    values = np.lib.stride_tricks.as_strided(np.zeros(1), (3000, 4000, 3), (0, 0, 0))
+    small = canonical_arrays.read(SMALL_VALUES, None, None, False)
+    large = small._replace(values=values)
+    learnt = budget.patches_in_time(seconds, full, {}, large)
+    assert 64 * 256 < learnt < 200_000 < budget.patches_in_time(seconds, full, {}, small)
+    smaller = budget.patches_in_time(seconds, full | {"patch_size": 5}, {}, large)
+    assert 64 * 256 < smaller < 100_000 < learnt  # more of them cover the image
+    assert budget.patches_in_time(30.0, full, {}, large) == 64 * 256
 
 
 def test_a_part_of_a_run_takes_a_share_of_what_is_left_of_a_limited_time():

@@ -12,7 +12,15 @@ from PIL import Image
 from sample_images import TINY, noisy, picture
 
 from evoem.images.heldout_selection import Score
-from evoem.images.html_report import MOST_SLICES, page_of, psnr_of_held_out
+from evoem.images.html_report import (
+    DETAIL,
+    LARGEST_SIDE,
+    MOST_SLICES,
+    About,
+    page_of,
+    psnr_of_deviations,
+    psnr_of_held_out,
+)
 from evoem.images.noise_model import Noise
 from evoem.images.restore import restore
 
@@ -57,12 +65,13 @@ def read(text):
 def pictures(text):
     found = re.findall(r'alt="([^"]*)" width="\d+" src="data:image/png;base64,([^"]*)"', text)
     return {
-        name: np.asarray(Image.open(io.BytesIO(base64.b64decode(coded)))) for name, coded in found
+        name: np.asarray(Image.open(io.BytesIO(base64.b64decode(coded))).convert("RGB"))
+        for name, coded in found
     }
 
 
 def headings(text):
-    return re.findall(r"<h2>([^<]*)</h2>", text)
+    return re.findall(r"<h2[^>]*>([^<]*)</h2>", text)
 
 
 @pytest.mark.parametrize("layout", ["grey", "colour", "channels first", "with alpha"])
@@ -109,6 +118,48 @@ def test_notes_are_escaped(tmp_path):
     read(text)
 
 
+def test_names_notes_and_scores_of_files_are_on_the_page(tmp_path):
+    result, _ = page(noisy(picture()), tmp_path)
+    about = About("<cells>.tif", ["Its alpha & more was kept."], {"PSNR": (20.123, 31.456)})
+    text = page_of([result], about)
+    assert "<title>&lt;cells&gt;.tif, restored by evoem</title>" in text
+    assert "<li>Its alpha &amp; more was kept.</li>" in text
+    assert "<th>PSNR</th><td>20.12</td><td>31.46</td>" in text
+    assert headings(text)[:3] == ["Beside the reference", "The file", "Before and after"]
+    read(text)
+
+
+def test_the_psnr_is_estimated_from_the_standard_deviations(tmp_path):
+    given = noisy(picture()).clip(0, 255).astype(np.uint8)
+    result, text = page(given, tmp_path)
+    expected = 10 * np.log10(255**2 / np.mean(result.std**2))
+    assert psnr_of_deviations(result.shown()) == pytest.approx(expected)
+    assert f"<dt>PSNR, estimated</dt><dd>{expected:.1f} dB</dd>" in text
+    # Of what is kept as it was nothing is known.
+    mask = np.zeros(given.shape, bool)
+    mask[3:5, 3:9] = True
+    kept = restore(given, mask=mask, keep_observed=True, **TINY)
+    assert psnr_of_deviations(kept.shown()) is None
+    assert "PSNR, estimated" not in kept.to_html()
+
+
+def test_of_a_large_picture_a_detail_is_shown_pixel_by_pixel(tmp_path):
+    size = 2 * LARGEST_SIDE
+    result, _ = page(noisy(picture()), tmp_path)
+    wide = np.zeros((40, size))
+    wide[:, 1500:1600:2] = 200.0
+    large = replace(
+        result, image=wide, std=np.ones_like(wide), _given=result._given._replace(image=wide)
+    )
+    text = large.to_html()
+    read(text)
+    assert "One in 2 rows and columns is shown." in text
+    row, column = map(int, re.findall(r"corner is row (\d+), column (\d+)", text)[0])
+    assert row == 0
+    assert 1600 - DETAIL <= column <= 1500
+    assert pictures(text)["after"].shape == (40, DETAIL, 3)  # the last of two
+
+
 def test_a_constant_image_has_a_page(tmp_path):
     result, text = page(np.full((20, 20), 3, np.uint8), tmp_path)
     assert result.noise_level == 0
@@ -134,13 +185,14 @@ def test_the_variance_at_signals_is_drawn_where_it_was_measured(tmp_path):
     result, _ = page(noisy(picture()), tmp_path)
     noise = Noise(gain=2.0, curve_signal=[[1.0, 2.0, 3.0]], curve_variance=[[2.0, 4.0, 7.0]])
     text = replace(result, noise=noise).to_html()
-    assert text.count("<circle") == 3
+    assert text.count("<circle") == 3 + TINY["max_iter"]
     assert "variance of the noise over signal" in text
 
 
-def test_a_psnr_is_told_of_held_out_values_alone(tmp_path):
+def test_the_psnr_over_iterations_is_told_of_held_out_values_alone(tmp_path):
     result, text = page(noisy(picture()), tmp_path)
-    assert "cannot be told" in text
+    assert "which holds some values out" in text
+    assert "PSNR estimate over iteration" not in text
     scores = tuple(Score(3, 6, 0, iteration, 30.0 - iteration) for iteration in (1, 2, 4))
     own = replace(
         result, selection=scores, noise_level=20.0, image=result.image.clip(0, 255).astype("u1")

@@ -69,6 +69,15 @@ def test_correlations_of_channels_and_neighbours_are_those_of_the_noise():
         np.testing.assert_allclose(correlation[a, b, :4, :4], expected, atol=0.07)
 
 
+def test_stripes_finer_than_what_blocks_are_chosen_by_are_hardly_taken_for_noise():
+    y, x = np.mgrid[:256, :256]
+    stripes = np.sin(2 * np.pi * (x / 3.2 + y / 40)) * (x < 64)
+    noise = autoregressive(x.shape, 0.6, np.random.default_rng(0))
+    correlation = unit_variance(covariances(flattest([noise + stripes]).powers))[0, 0]
+    assert correlation[1, 0] == pytest.approx(0.6, abs=0.07)
+    assert correlation[0, 1] == pytest.approx(0.6, abs=0.07)
+
+
 def test_covariances_are_those_of_some_noise_even_if_channels_are_the_same():
     one = autoregressive((128, 128), 0.3, np.random.default_rng(1))
     nearly = one + 1e-3 * np.random.default_rng(2).standard_normal(one.shape)

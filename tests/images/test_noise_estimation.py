@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from noisy_pictures import autoregressive, compressed
+from PIL import Image, ImageDraw
 from scipy import ndimage
 
 from evoem.images.noise_compression import zeros
@@ -185,6 +186,29 @@ def test_values_that_are_missing_are_not_looked_at(camera):
     assert noise.read_variance == pytest.approx(100, rel=0.1)
 
 
+@pytest.mark.parametrize("pedestal", [0, 8])
+def test_noise_beside_wide_areas_of_one_value_is_told(scene, pedestal):
+    """As of a detector that clips what is dark, or a picture that was cut out."""
+    rng = np.random.default_rng(0)
+    dark = np.maximum(scene - 130, 0)
+    clipped = np.maximum(4 * rng.poisson(dark / 4) - pedestal, 0)
+    blocks = clipped.reshape(SIZE // 8, 8, SIZE // 8, 8)
+    assert (np.ptp(blocks, axis=(1, 3)) == 0).mean() > 0.3
+    noise, _ = estimate(clipped)
+    assert noise.gain == pytest.approx(4, rel=0.1 if pedestal == 0 else 0.2)
+    levels = np.array([40.0, 80.0])
+    np.testing.assert_allclose(noise.variance(levels - pedestal), 4 * levels, rtol=0.15)
+
+
+def test_text_on_a_screen_has_no_noise():
+    picture = Image.new("L", (400, 300), 255)
+    for row in range(12):
+        ImageDraw.Draw(picture).text((10, 10 + 20 * row), "No noise is here 0123456789", fill=20)
+    for size in ((400, 300), (600, 450)):  # the latter with smooth edges
+        values = np.asarray(picture.resize(size, Image.Resampling.LANCZOS)).astype(float)
+        assert not estimate(values[..., None])[0].told
+
+
 def _poor_pictures():
     rng = np.random.default_rng(0)
     smooth = ndimage.gaussian_filter(rng.standard_normal((128, 128)), 6)
@@ -236,6 +260,23 @@ def test_pictures_that_were_denoised_already_make_no_warnings(method, name):
     }[method]().reshape(picture.shape)
     noise, _ = estimate(denoised)  # warnings are errors
     assert noise.variance(denoised).mean() < 100  # far less than there was
+
+
+@pytest.mark.parametrize("levels", [4, 8])
+def test_values_of_few_levels_are_no_outliers(camera, levels):
+    """Next to no noise is left by rounding where the picture is flat, and whole steps elsewhere."""
+    noisy = camera + 10 * np.random.default_rng(0).standard_normal(camera.shape)
+    _, outliers = estimate(np.round(np.clip(noisy, 0, 255) / 255 * (levels - 1)))
+    assert outliers.mean() < 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e200, 1e305])
+def test_pictures_whose_variance_is_no_number_say_so(camera, scale):
+    noisy = camera + 10 * np.random.default_rng(0).standard_normal(camera.shape)
+    noise, outliers = estimate(scale * noisy)
+    assert not noise.told
+    assert "variance" in noise.notes[0]
+    assert not outliers.any()
 
 
 def test_nothing_observed_says_so():

@@ -98,3 +98,21 @@ def test_medians_of_what_is_around_take_the_place_of_outliers():
         expected = sorted(around)[len(around) // 2] if replaced else picture[row, column]
         assert values[row, column] == expected
         assert known[row, column] == (usable[row, column] or replaced)
+
+
+@pytest.mark.parametrize(("both", "beyond"), [(False, 1.5), (True, 2.0)])
+def test_beside_impulses_others_have_to_stand_out_further_the_most_beside_both_ends(both, beyond):
+    picture = np.clip(noise(3), -3, 3)
+    high = np.zeros(picture.shape, bool)
+    high[3:57:6, 3:57:6] = True  # 81 impulses, of which none is beside another
+    picture[high] = 40.0
+    if both:
+        picture[high & (np.arange(60) % 12 == 3)] = -40.0
+    weak = np.zeros(picture.shape, bool)
+    weak[6:54:12, 6:54:12] = True
+    picture[weak] += np.linspace(6, 14, weak.sum())
+    stands_out = np.zeros(picture.shape)
+    stands_out[1:-1, 1:-1] = beyond_all_but_one(np.where(high, 0.0, picture)) / BEYOND
+    found = found_in(picture)
+    assert found[high].all()
+    np.testing.assert_array_equal(found[weak], stands_out[weak] > beyond)

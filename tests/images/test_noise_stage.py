@@ -65,7 +65,7 @@ def test_details_of_a_picture_without_noise_are_no_outliers():
     dots = np.zeros(CLEAN.shape)
     dots[::9, ::11] = 80.0
     found = restore(CLEAN + dots + np.random.default_rng(3).normal(0, 0.5, CLEAN.shape), **SMALL)
-    assert found.notes == ()
+    assert not any("outliers" in note for note in found.notes)
     assert np.abs(found.image - CLEAN - dots).max() < 20
 
 
@@ -88,6 +88,35 @@ def test_scale_and_offset_of_the_picture_change_nothing_else():
     assert second.noise.gain == pytest.approx(0.004 * first.noise.gain, rel=1e-3)
     np.testing.assert_allclose((second.image + 3.0) / 0.004, first.image, atol=0.5)
     np.testing.assert_allclose(second.std / 0.004, first.std, rtol=0.1, atol=0.1)
+
+
+def test_wide_areas_without_noise_do_not_make_the_rest_keep_it():
+    clean = np.where(x < 60, CLEAN, 100.0)
+    image = np.where(x < 60, CLEAN + np.random.default_rng(7).normal(0, 15, CLEAN.shape), 100.0)
+    found = restore(image, **SMALL)
+    assert found.noise.kind == "gaussian"
+    assert found.noise_level == pytest.approx(15, rel=0.15)
+    assert psnr(clean, found.image) > psnr(clean, denoise(image, noise="gaussian", **SMALL)) + 4
+
+
+def test_pictures_of_few_photons_are_restored_although_most_values_are_zero():
+    mean = 0.1 * CLEAN / CLEAN.mean()
+    image = np.random.default_rng(6).poisson(mean).astype(float)
+    assert (image == 0).mean() > 0.9
+    found = restore(image, **SMALL)
+    assert psnr(mean, found.image, mean.max()) > psnr(mean, image, mean.max()) + 12
+
+
+def test_a_note_says_that_the_noise_could_not_be_told():
+    dark = np.zeros(CLEAN.shape)
+    dark[::7, ::5] = np.random.default_rng(5).poisson(3, dark[::7, ::5].shape)
+    found = restore(dark, **SMALL)
+    assert not found.noise.told
+    assert found.notes == (
+        "The noise could not be told, and was taken to be white: "
+        "nearly all of the picture is clipped or of one value.",
+    )
+    assert restore(dark, noise="gaussian", **SMALL).notes == ()
 
 
 def test_observed_values_that_are_kept_need_no_noise():

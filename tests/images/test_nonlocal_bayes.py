@@ -1,6 +1,7 @@
 """Nonlocal Bayes, against slow twins."""
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from evoem.images import canonical_arrays, nonlocal_bayes, patches
 from evoem.images.merging import Merged
 from evoem.images.nonlocal_bayes import Images, Noise, PatchShape
 from evoem.images.quality import psnr
+from evoem.runtime.compile import kernel
 
 NOISE_VARIANCE = 0.2
 
@@ -18,6 +20,12 @@ NOISE_VARIANCE = 0.2
 @pytest.fixture
 def rng():
     return np.random.default_rng(3)
+
+
+@cache
+def compiled(part):
+    """A part of kernels as a kernel of its own, which Python can call."""
+    return kernel(getattr(part, "py_func", part))
 
 
 def pictures(shape, rng, missing=0.3):
@@ -104,7 +112,7 @@ def test_the_patches_that_are_found_are_the_most_similar(channels, reach, lefts,
     shape = PatchShape(height, width, channels, 8)
     for top in range(12):
         found, counts = np.full((len(lefts), n_similar), -1), np.empty(len(lefts), np.int64)
-        nonlocal_bayes.find_similar(
+        compiled(nonlocal_bayes.find_similar)(
             flat, usable, top, shape, offsets, np.array(lefts), found, counts
         )
         for n, left in enumerate(lefts):
@@ -144,20 +152,22 @@ def test_a_patch_is_conditioned_on_what_was_observed_of_it(n_similar, missing, r
     y, seen = rng.standard_normal(D), rng.random(D) >= missing
     Z, U = similar.copy(), np.empty((n_similar, D))
     centre, mean, variance = np.empty((3, D))
-    nonlocal_bayes.centre_patches(Z, centre)
-    nonlocal_bayes.cholesky_whiten(Z, seen * 1.0, noise, U, variance)
-    nonlocal_bayes.posterior_mean(y - centre, seen * 1.0, U, noise, mean)
+    compiled(nonlocal_bayes.centre_patches)(Z, centre)
+    compiled(nonlocal_bayes.cholesky_whiten)(Z, seen * 1.0, noise, U, variance)
+    compiled(nonlocal_bayes.posterior_mean)(y - centre, seen * 1.0, U, noise, mean)
     expected, left = conditioned(y, seen, similar, noise.variance, noise.residual)
     np.testing.assert_allclose(centre + mean, expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(variance, left, rtol=0, atol=1e-9)
-    nonlocal_bayes.posterior_mean_of_incomplete(y - centre, seen * 1.0, Z, Z.T @ Z, noise, mean)
+    compiled(nonlocal_bayes.posterior_mean_of_incomplete)(
+        y - centre, seen * 1.0, Z, Z.T @ Z, noise, mean
+    )
     np.testing.assert_allclose(centre + mean, expected, rtol=0, atol=1e-9)
 
 
 def test_the_covariance_of_similar_patches(rng):
     Z = rng.standard_normal((5, 8))
     covariance = np.empty((8, 8))
-    nonlocal_bayes.covariance_of(Z, covariance)
+    compiled(nonlocal_bayes.covariance_of)(Z, covariance)
     np.testing.assert_allclose(covariance, Z.T @ Z, rtol=0, atol=1e-12)
 
 

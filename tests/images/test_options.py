@@ -116,6 +116,7 @@ def test_unknown_options_are_refused():
     ("options", "sentence"),
     [
         ({"n_jobs": 0}, "n_jobs must be "),
+        ({"resume": True}, "checkpoint must be given with resume; got none."),
         ({"n_jobs": "two"}, "n_jobs must be "),
         ({"callback": 3}, "callback must be callable or None; got 3"),
         ({"seed": 2**64}, "seed must be "),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evoem.images.residual import LAGS, autocorrelation, whiteness
+from evoem.images.residual import LAGS, autocorrelation, expected, whiteness
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -35,3 +35,36 @@ def test_white_residuals_are_told_from_others():
     assert "It is white" in whiteness(*autocorrelation(white, LAGS))
     told = whiteness(*autocorrelation(smooth, LAGS))
     assert "distance (1, 0) are correlated by 0." in told
+    assert told.endswith("or some of the picture was taken off with it.")
+
+
+def test_noise_that_stayed_is_told_from_a_picture_that_was_taken_off():
+    noise = np.random.default_rng(2).normal(0, 5, (60, 60))
+    noise -= 0.2 * (np.roll(noise, 1, axis=0) + np.roll(noise, -1, axis=0))
+    told = whiteness(*autocorrelation(noise, LAGS))
+    assert "distance (1, 0) are correlated by -0." in told
+    assert told.endswith("some of the noise stayed in the picture.")
+
+
+def test_residuals_of_correlated_noise_are_to_be_as_the_noise_is():
+    noise = np.random.default_rng(3).normal(0, 5, (80, 81))
+    noise = noise[:, 1:] + noise[:, :-1]  # neighbours of a row are correlated by a half
+    of_noise = np.array([[0.5, 1.0, 0.5]])
+    found = autocorrelation(noise, LAGS)
+    assert "It is correlated as the noise is" in whiteness(*found, of_noise)
+    assert "was correlated, or some" in whiteness(*found)
+    white = autocorrelation(np.random.default_rng(4).normal(0, 5, (80, 80)), LAGS)
+    told = whiteness(*white, of_noise)
+    assert "those of the noise by 0.50: some of the noise stayed" in told
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (9, 5), (7, 7)])
+def test_lags_of_noise_and_of_a_residual_have_the_same_middle(shape):
+    of_noise = np.random.default_rng(5).random(shape)
+    of_noise[shape[0] // 2, shape[1] // 2] = 1.0
+    found = expected(of_noise, 7)
+    for down in range(-3, 4):
+        for right in range(-3, 4):
+            row, column = shape[0] // 2 + down, shape[1] // 2 + right
+            inside = 0 <= row < shape[0] and 0 <= column < shape[1]
+            assert found[3 + down, 3 + right] == (of_noise[row, column] if inside else 0.0)

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from sample_images import COLOURS, STACK, TINY, holes_at
 
-from evoem import denoise, restore
+from evoem import denoise, inpaint, restore
 from evoem.images import canonical_arrays, patches
+from evoem.images.restore import restore_each
 from evoem.images.stack_model import LEAST_ROWS, MOST_VALUES, bands, of_bands
 from evoem.images.stack_model import band_grid as grid_of_bands
+from evoem.images.stacks import stack_of
 
 
 def read(stack, mask=None):
@@ -120,3 +122,53 @@ def test_colours_are_restored_together():
     restored = denoise(COLOURS, channel_axis=-1, **TINY)
     assert restored.shape == COLOURS.shape
     assert restored.dtype == COLOURS.dtype
+
+
+@pytest.mark.parametrize("start", ["mean", "coarse"])
+@pytest.mark.parametrize("layout", ["grey", "colour", "alpha", "holes"])
+def test_previews_are_slices_as_they_would_be_returned(layout, start):
+    options, given, mask = TINY | {"start": start}, STACK, None
+    if layout in ("colour", "alpha"):
+        given, options = COLOURS, options | {"channel_axis": -1}
+    if layout == "alpha":
+        given = np.concatenate([given, np.full((*given.shape[:3], 1), 9.0)], axis=-1)
+    if layout == "holes":
+        mask = holes_at(STACK.shape, 0.2)
+    given = given.clip(0, 255).astype(np.uint8)
+    given[1] = 7  # a slice of one value
+    seen = []
+
+    def look(progress):
+        seen.append((progress.stage, progress.iteration, progress.restored()))
+
+    restored = inpaint(given, mask, keep_observed=layout == "holes", callback=look, **options)
+    # A look changes nothing, and the last one shows what comes of it.
+    own = inpaint(given, mask, keep_observed=layout == "holes", **options)
+    np.testing.assert_array_equal(restored, own)
+    assert {stage for stage, *_ in seen} >= {"learning"}
+    for _, _, image in seen:
+        assert image.shape == given.shape
+        assert image.dtype == given.dtype
+        assert (image[1] == 7).all()
+    np.testing.assert_array_equal(seen[-1][2], restored)
+    if layout == "holes":
+        observed = ~mask & (np.arange(len(given)) != 1)[:, None, None]
+        assert all((image == given)[observed].all() for *_, image in seen)
+
+
+def test_while_settings_are_selected_slices_are_seen_as_they_are():
+    seen = {}
+
+    def look(progress):
+        seen.setdefault(progress.stage, progress.restored())
+
+    stack = np.tile(STACK, (1, 2, 2))
+    restored = denoise(stack, select="heldout", callback=look, **TINY)
+    np.testing.assert_array_equal(seen["selecting"], stack)
+    assert seen["learning"].shape == restored.shape
+
+
+def test_what_is_restored_one_by_one_is_restored_together():
+    stack = stack_of(STACK, None, None, False)
+    results = list(restore_each(stack, **TINY))
+    np.testing.assert_array_equal([one.image for one in results], denoise(STACK, **TINY))

@@ -28,7 +28,7 @@ def test_notebooks_show_thumbnails_and_notes():
     assert "Restoration(24 x 24 float64" in text
     assert "&lt;b&gt;Mind&lt;/b&gt; this." in text
     pictures = [
-        np.asarray(Image.open(io.BytesIO(base64.b64decode(coded))))
+        np.asarray(Image.open(io.BytesIO(base64.b64decode(coded))).convert("RGB"))
         for coded in re.findall(r'base64,([^"]*)"', text)
     ]
     assert [each.shape for each in pictures] == [(24, 24, 3)] * 3

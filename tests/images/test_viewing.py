@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from evoem.images import viewing
@@ -47,7 +48,38 @@ def test_large_pictures_are_thinned_to_a_side():
     assert viewing.thinned(np.zeros((100, 50, 3)), 100).shape == (100, 50, 3)
 
 
-def test_a_file_has_the_colours():
-    colours = np.random.default_rng(0).random((4, 5, 3))
-    read = np.asarray(Image.open(io.BytesIO(viewing.png(colours))))
-    np.testing.assert_array_equal(read, np.rint(255 * colours))
+@pytest.mark.parametrize("side", [4, 40])
+def test_a_file_has_the_colours(side):
+    colours = np.random.default_rng(0).random((side, 9, 3))
+    with Image.open(io.BytesIO(viewing.png(colours))) as opened:
+        assert opened.mode == ("P" if side == 4 else "RGB")  # 36 colours, or 360
+        np.testing.assert_array_equal(opened.convert("RGB"), np.rint(255 * colours))
+    grey = np.repeat(colours[..., :1], 3, axis=2)
+    with Image.open(io.BytesIO(viewing.png(grey))) as opened:
+        assert opened.mode == "L"
+        np.testing.assert_array_equal(opened.convert("RGB"), np.rint(255 * grey))
+
+
+def test_a_few_large_deviations_leave_the_others_bright():
+    std = np.ones((100, 100))
+    std[0, 0] = 50.0
+    assert viewing.largest_shown(std) == 1.0
+    assert viewing.largest_shown(np.where(std > 1, 3.0, 0.0)) == 3.0
+
+
+@pytest.mark.parametrize("side", [4, 30])
+def test_a_detail_is_the_window_with_most_edges(side):
+    picture = np.random.default_rng(0).normal(0, 0.01, (25, 19, 2))
+    picture[12:17, 3:8] += np.indices((5, 5)).sum(0)[..., None] % 2
+    grey = picture.mean(axis=2)
+    edges = np.abs(np.diff(grey, axis=0, prepend=grey[:1])) + np.abs(
+        np.diff(grey, axis=1, prepend=grey[:, :1])
+    )
+    edges = np.minimum(edges, np.percentile(edges, 99))
+    height, width = min(side, 25), min(side, 19)
+    slow = {
+        (row, column): edges[row : row + height, column : column + width].sum()
+        for row in range(25 - height + 1)
+        for column in range(19 - width + 1)
+    }
+    assert viewing.detail(picture, side) == max(slow, key=slow.get)

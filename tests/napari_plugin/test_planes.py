@@ -1,10 +1,10 @@
-"""Arrays of layers as planes that are restored one by one."""
+"""Arrays of layers as planes that one model learns from."""
 
 import numpy as np
 import pytest
 from sample_images import COLOURS, GREY, MASK, STACK, TINY
 
-from evoem import restore
+from evoem import denoise, restore
 from evoem.napari_plugin.planes import Wish, noise_report, planes_of, run, uncertainty
 
 
@@ -40,18 +40,44 @@ def test_stacks_of_colours_keep_their_shape():
     news = told(planes)
     assert news[-1].values.shape == (1, *COLOURS.shape)
     assert uncertainty(planes, news[-1].results).shape == (1, *COLOURS.shape[:-1])
-    assert any(each.words.startswith("plane 2 of 2: ") for each in news)
+    shares = [each.share for each in news]
+    assert shares == sorted(shares)
+    (between,) = (each for each in news if each.words == "putting plane 2 of 2 together")
+    np.testing.assert_array_equal(between.values[0, 0], news[-1].values[0, 0])
 
 
-def test_what_is_stopped_keeps_what_is_done():
+def test_one_model_learns_from_all_planes():
+    news = told(planes_of(STACK, False))
+    np.testing.assert_array_equal(news[-1].values, denoise(STACK, **TINY))
+
+
+def test_what_is_stopped_while_it_learns_is_finished():
     wish, news = Wish(), []
     for each in run(planes_of(STACK, False), TINY | {"max_iter": 1000}, wish):
         news.append(each)
-        wish.stop = True
+        if each.words.startswith("learning"):
+            wish.keep()
+    assert {each.ended for each in news[-1].results} == {"callback"}
+    assert len(news[-1].results) == len(STACK)
+
+
+def test_what_is_stopped_later_keeps_the_planes_that_are_done():
+    wish, news = Wish(), []
+    wish.enough = True
+    news = list(run(planes_of(STACK, False), TINY, wish))
     assert len(news[-1].results) == 1
-    assert news[-1].results[0].ended == "callback"
     np.testing.assert_array_equal(news[-1].values[1:], STACK[1:])
     assert np.isnan(uncertainty(planes_of(STACK, False), news[-1].results)[1:]).all()
+
+
+def test_to_keep_what_there_is_depends_on_whether_all_is_learnt():
+    wish = Wish()
+    wish.keep()
+    assert (wish.stop, wish.enough) == (True, False)
+    wish = Wish()
+    wish.learnt = True
+    wish.keep()
+    assert (wish.stop, wish.enough) == (False, True)
 
 
 def test_what_is_cancelled_ends_without_a_result():

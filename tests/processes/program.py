@@ -41,6 +41,8 @@ def long_run(checkpoint, max_iter, what, resume="", **options):
             np.empty(1 << 60, np.uint8)
         if what == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if what == "left":
+            sys.exit()
         if what == "terminated":
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -59,6 +61,14 @@ def different_rows():
     data = em.Data(np.ones((5, 3 + comm.rank)))
     em.init(make_problem("binary").model, data, n_latents=2, n_states=2, comm=comm)
     time.sleep(60)
+
+
+def different_settings():
+    """A run that is shorter in the first process."""
+    comm = distributed.world()
+    model, data = make_problem("binary").model, em.Data(np.eye(6))
+    state = em.init(model, data, n_latents=2, n_states=2, comm=comm)
+    em.run(model, data, state, em.Evolution(2, 1), max_iter=3 + comm.rank, comm=comm)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def of_one(case):
     [
         ("raise", r"evoem: process 2 of 3: OSError: no more rows The run can go on from .*run"),
         ("memory", r"evoem: process 2 of 3: .*MemoryError: .* The run can go on from .*run"),
+        ("left", r"process 2 has left while process [01] takes"),
         ("killed", r"(?i)rank 2|killed|signal 9"),
     ],
 )
@@ -108,6 +109,13 @@ def test_a_run_that_was_terminated_goes_on_with_the_same_bits_on_fewer_and_more(
             with np.load(f"{again}.npz") as found:
                 for name in whole.files:
                     np.testing.assert_array_equal(found[name], whole[name])
+
+
+def test_processes_that_would_wait_for_each_other_are_refused(tmp_path):
+    done = start(2, "different_settings")
+    assert done.returncode != 0
+    assert "ValueError: max_iter must be the same in all processes; got 3 and 4." in done.stderr
+    assert done.stderr.count("evoem: process") == 1
 
 
 def test_the_same_error_everywhere_is_told_once():

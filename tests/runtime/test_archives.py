@@ -103,3 +103,16 @@ def test_compressed_entries_are_refused_unread(tmp_path):
     write_entries(tmp_path / "file", entries, zipfile.ZIP_DEFLATED)
     with pytest.raises(FileError, match="is not stored as it is"):
         archives.read(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b" False,", b"0False,"), (b"(5,)", b"(5L)"), (b"(5,)", b"((5,")]
+)
+def test_a_damaged_description_of_an_array_is_refused(tmp_path, before, after, recwarn):
+    content = stored(np.arange(5))
+    assert before in content
+    entries = {"header.npy": header(b"{}"), "numbers.npy": content.replace(before, after, 1)}
+    write_entries(tmp_path / "file", entries)
+    with pytest.raises(FileError, match="must be a whole file that evoem wrote; "):
+        archives.read(tmp_path / "file")
+    assert not recwarn

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -12,6 +11,8 @@ import pytest
 
 from evoem.runtime.atomic_files import (
     FileError,
+    FolderWrite,
+    check_place,
     file_beside,
     replace_whole,
     write_together,
@@ -58,22 +59,26 @@ def test_an_error_while_writing_leaves_what_was_there(tmp_path, error):
     assert target.read_bytes() == b"before"
 
 
-@pytest.fixture
-def full_disk():
-    """Nothing can be written any more, to whatever file, until it is put back."""
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+# In a process of its own: the limit holds for whatever file the test runner writes to as well.
+WITHOUT_ROOM = """
+import pathlib, resource, sys
+from evoem.runtime.atomic_files import FileError, write_together
+folder, size = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+outputs = {folder / name: lambda file: file.write(bytes(size)) for name in ("one", "two")}
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+try:
+    write_together(outputs, force=True)
+except FileError as error:
+    sys.stdout.write(str(error))
+"""
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])  # less than a buffer, and more
-def test_a_full_disk_is_told_in_one_sentence(tmp_path, size, full_disk):
-    outputs = {tmp_path / name: writing(bytes(size)) for name in ("one", "two")}
-    told = f"one must be written in full; writing failed: [Errno {errno.EFBIG}] "
-    with pytest.raises(FileError, match=re.escape(told)):
-        write_together(outputs, force=True)
+def test_a_full_disk_is_told_in_one_sentence(tmp_path, size):
+    pytest.importorskip("resource")
+    program = [sys.executable, "-c", WITHOUT_ROOM, str(tmp_path), str(size)]
+    done = subprocess.run(program, check=True, capture_output=True, text=True)
+    assert f"one must be written in full; writing failed: [Errno {errno.EFBIG}] " in done.stdout
     assert left(tmp_path) == []
 
 
@@ -180,6 +185,11 @@ def test_what_was_moved_is_moved_back(tmp_path, failing, monkeypatch):
     assert contents(tmp_path) == before
 
 
+def test_nothing_to_write_is_no_error(tmp_path):
+    write_together({}, force=False)
+    assert left(tmp_path) == []
+
+
 def refuse_links(source, target):
     """A file system that knows none."""
     raise OSError(95, "Operation not supported")
@@ -225,3 +235,119 @@ def test_a_full_disk_is_told_and_changes_nothing(tmp_path):
         assert contents(disk) == {"a": b"before"}
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+# ------------------------------------------------------------------------------------- folders
+
+
+def filling(content):
+    """What writes a folder with a file in a folder."""
+
+    def fill(folder):
+        (folder / "inner").mkdir()
+        (folder / "inner" / "file").write_bytes(content)
+
+    return FolderWrite(fill, lambda folder: (folder / "inner").is_dir())
+
+
+def all_files(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("existed", [False, True])
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), KeyboardInterrupt()])
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path, existed, error):
+    path = tmp_path / "picture"
+    if existed:
+        write_whole(path, filling(b"before"), force=False)
+        path.chmod(0o750)
+    before = all_files(tmp_path)
+
+    def fail(folder):
+        (folder / "half").write_bytes(b"half")
+        raise error
+
+    with pytest.raises((FileError, KeyboardInterrupt)):
+        write_whole(path, filling(b"after")._replace(fill=fail), force=True)
+    assert all_files(tmp_path) == before
+    write_whole(path, filling(b"after"), force=existed)
+    assert all_files(tmp_path) == {"picture/inner/file": b"after"}
+    assert not existed or path.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_folder_comes_back_if_what_is_written_with_it_cannot_be(tmp_path, existed, monkeypatch):
+    path, other = tmp_path / "1", tmp_path / "2"
+    other.write_bytes(b"before")
+    if existed:
+        write_whole(path, filling(b"before"), force=False)
+    before, replace = all_files(tmp_path), os.replace
+
+    def refuse(source, target):
+        if target == other and source.read_bytes() == b"after":
+            raise PermissionError(13, "Permission denied")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(FileError, match=r"2 must be written in full; writing failed: .*Permission"):
+        write_together({path: filling(b"after"), other: writing(b"after")}, force=True)
+    assert all_files(tmp_path) == before
+
+
+KILLED = """
+import os, pathlib, sys
+from evoem.runtime.atomic_files import FolderWrite, write_whole
+path, moment = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+moves = []
+rename = pathlib.Path.rename
+
+def counted(self, target):
+    if len(moves) == moment:
+        os._exit(1)  # no more is done than if it were killed
+    moves.append(target)
+    return rename(self, target)
+
+pathlib.Path.rename = counted
+write_whole(path, FolderWrite(lambda folder: (folder / "inner").mkdir(), bool), force=True)
+os._exit(1)
+"""
+
+
+@POSIX
+@pytest.mark.parametrize(("moment", "found"), [(0, True), (1, False), (2, True)])
+def test_a_folder_that_was_being_replaced_is_not_lost(tmp_path, moment, found):
+    """Killed before the old one is moved, between the two moves, and after them."""
+    path = tmp_path / "picture"
+    write_whole(path, filling(b"before"), force=False)
+    killed = [sys.executable, "-c", KILLED, str(path), str(moment)]
+    assert subprocess.run(killed, check=False).returncode == 1
+    assert path.exists() == found
+    if not found:  # it is beside, and comes back when somebody writes there
+        with pytest.raises(FileError, match="must not exist yet unless force is given"):
+            write_whole(path, filling(b"after"), force=False)
+        assert all_files(path) == {"inner/file": b"before"}
+    write_whole(path, filling(b"after"), force=True)
+    assert all_files(tmp_path) == {"picture/inner/file": b"after"}
+    assert left(tmp_path) == ["picture"]
+
+
+def test_a_folder_replaces_nothing_that_is_read_or_of_another_kind(tmp_path):
+    path = tmp_path / "picture"
+    write_whole(path, filling(b"before"), force=False)
+    kind = filling(b"").may_replace
+    for read in (path, path / "inner", path / "inner" / "file"):
+        with pytest.raises(FileError, match=r"must not be written over: it is read\."):
+            check_place(path, force=True, inputs=[read], may_replace=kind)
+    check_place(path, force=True, inputs=[tmp_path / "other"], may_replace=kind)
+    check_place(path / "new", force=True, inputs=[path], may_replace=kind)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match=r"must be a folder, as its name says; found a file\."):
+        check_place(tmp_path / "file", force=True, may_replace=kind)
+    with pytest.raises(FileError, match=r"written over: it is a folder of another kind\."):
+        check_place(tmp_path, force=True, may_replace=kind)
+    with pytest.raises(FileError, match=r"must be a file; got a folder\."):
+        check_place(path, force=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from process_threads import together
 
-from evoem.runtime.communicator import ALONE, agreed, any_of
+from evoem.runtime.communicator import ALONE, agreed, any_of, check_alike
 
 
 def everything(comm):
@@ -40,3 +40,15 @@ def test_each_question_is_answered_by_all():
 def test_alone_an_end_of_all_is_an_end():
     with pytest.raises(SystemExit, match="no more rows"):
         ALONE.abort("no more rows")
+
+
+def test_settings_that_differ_are_refused_in_all_processes():
+    def different(comm):
+        check_alike(comm, n_parts=2, max_iter=[3, 3, 4][comm.rank])
+
+    with pytest.raises(
+        ValueError, match=r"^max_iter must be the same in all processes; got 3 and 4\.$"
+    ):
+        together(3, different)
+    together(3, lambda comm: check_alike(comm, n_parts=2))
+    check_alike(ALONE, n_parts=2)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evoem.runtime.compile import inlined, inlined_in_order, kernel, unrolled
+from evoem.runtime.compile import inlined, inlined_in_order, kernel, part_of_kernel, unrolled
 
 TABLE = np.array([2.0, 3.0, 5.0, 7.0])
 
@@ -63,3 +63,28 @@ def test_no_function_of_a_helper_is_left_in_the_machine_code():
     assert any("everything" in line for line in lines)
     for name in ("quotient", "prefix_sums", "product", "by_size"):
         assert not any(name in line for line in lines)
+
+
+@part_of_kernel
+def reversed_copy(values):
+    copy = np.empty(len(values), values.dtype)
+    for i in range(len(values)):
+        copy[i] = quotient(values[len(values) - 1 - i], TABLE[0])
+    return copy
+
+
+@kernel
+def reversed_often(values, n, out):
+    for _ in range(n):
+        out[:] = reversed_copy(values)
+
+
+def test_a_part_of_a_kernel_may_make_arrays_and_they_are_freed():
+    resource = pytest.importorskip("resource")
+    values = np.arange(1_000_000.0)
+    out = np.empty_like(values)
+    reversed_often(values, 1, out)
+    np.testing.assert_array_equal(out, values[::-1] / 2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reversed_often(values, 100, out)  # 800 megabytes, if they were not
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000

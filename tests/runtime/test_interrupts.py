@@ -1,12 +1,16 @@
 """Ctrl-C where nothing is half done."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 from evoem.runtime import interrupts
+from evoem.runtime.launchers import SIZES
 from evoem.runtime.threads import in_threads, split
 
 
@@ -70,6 +74,30 @@ def test_termination_is_an_interrupt_where_a_program_asks_for_it():
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_a_program_that_is_leaving_stays_for_what_it_has_to_lose():
+    signals = [signal.SIGINT, signal.SIGTERM]
+    usual = [signal.getsignal(one) for one in signals]
+    try:
+        with interrupts.leaving():
+            assert [signal.getsignal(one) for one in signals] != usual
+            with interrupts.staying():
+                with pytest.raises(KeyboardInterrupt):
+                    interrupt()
+                with interrupts.terminable() as termination, pytest.raises(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGTERM)
+                assert termination.came
+            assert [signal.getsignal(one) for one in signals] == [signal.SIG_DFL] * 2
+    finally:
+        for one, before in zip(signals, usual, strict=True):
+            signal.signal(one, before)
+
+
+def test_who_is_not_leaving_need_not_stay():
+    with interrupts.staying(), pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_whoever_notes_them_first_notes_them_all():
     with interrupts.noted() as outer:
         with interrupts.noted() as inner:
@@ -119,3 +147,34 @@ def test_parts_of_the_work_are_done_whole(n_jobs):
         in_threads(work, split(100_000, 1), n_jobs)
     assert sorted(begun) == sorted(done)
     assert len(done) < 100_000
+
+
+@pytest.mark.parametrize(("launched", "code"), [("1", 143), ("2", -signal.SIGTERM)])
+def test_one_of_several_processes_dies_by_the_signal_for_its_launcher_to_see(launched, code):
+    program = (
+        "import os, signal\n"
+        "from evoem.runtime import interrupts\n"
+        "with interrupts.leaving():\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in SIZES}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment | {"PMI_SIZE": launched}, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert done.stderr == f"{interrupts.SENTENCE}\n"
+
+
+@pytest.mark.parametrize("if_learnt", [False, True])
+def test_a_result_of_nothing_may_be_unwanted(if_learnt):
+    interrupts.give_up()  # nobody notes any
+    with interrupts.noted(if_learnt=if_learnt):
+        interrupts.give_up()  # none came
+        interrupt()
+        if if_learnt:
+            with pytest.raises(KeyboardInterrupt):
+                interrupts.give_up()
+        else:
+            interrupts.give_up()

@@ -59,6 +59,18 @@ def test_more_threads_than_parts_do_each_part_once():
     assert sorted(done) == [0, 1]
 
 
+def test_no_more_threads_start_than_there_are_parts():
+    together = threading.Barrier(3, timeout=600)  # so that none is free for another part
+    before, started = threading.active_count(), []
+
+    def work(part):
+        together.wait()
+        started.append(threading.active_count() - before)
+
+    in_threads(work, split(3, 1), 5000)
+    assert max(started) == 2
+
+
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyboardInterrupt()])
 def test_an_error_is_raised_and_leaves_the_other_parts_undone(n_jobs, error):

@@ -82,6 +82,15 @@ def until(tab, place, words):
     tab.locator(place, has_text=words).wait_for()
 
 
+def marked(tab):
+    """Pixels of the mask that are painted."""
+    return tab.evaluate("""() => {
+      const canvas = document.querySelector('#mask');
+      const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      return data.filter((value, place) => place % 4 === 3 && value > 127).length;
+    }""")
+
+
 def fits(tab):
     return tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -104,6 +113,16 @@ def test_drop_paint_run_compare_and_download(tab, tmp_path):
         tab.mouse.down()
         tab.mouse.move(box["x"] + 30 * scale, box["y"] + 8 * scale, steps=8)
         tab.mouse.up()
+        # A second stroke is taken back, by the button or by keys; the first one stays.
+        first = marked(tab)
+        for undo in (lambda: tab.click("#undo"), lambda: tab.keyboard.press("Control+z")):
+            tab.mouse.move(box["x"] + 5 * scale, box["y"] + 20 * scale)
+            tab.mouse.down()
+            tab.mouse.move(box["x"] + 35 * scale, box["y"] + 25 * scale, steps=3)
+            tab.mouse.up()
+            assert marked(tab) > first
+            undo()
+            assert marked(tab) == first
         tab.click("#run")
         tab.wait_for_selector("#results:not([hidden])")
         assert tab.is_hidden("#error")
@@ -170,12 +189,55 @@ def test_keys_alone_are_enough_to_paint(tab, tmp_path):
         tab.focus("#mask")
         for key in ("ArrowLeft", "ArrowUp", "Space"):
             tab.keyboard.press(key)
-        painted = tab.evaluate("""() => {
-          const canvas = document.querySelector('#mask');
-          const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-          return data.filter((value, place) => place % 4 === 3 && value > 127).length;
-        }""")
-        assert painted > 0
+        assert marked(tab) > 0
+
+
+def test_a_finger_paints_and_the_picture_can_be_enlarged(browser, tmp_path):
+    context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True)
+    context.set_default_timeout(PATIENCE)
+    tab = context.new_page()
+    with served(tmp_path) as (_, address):
+        tab.goto(address)
+        tab.set_input_files(
+            "#file", {"name": "a.png", "mimeType": "image/png", "buffer": png(noisy(SIZE))}
+        )
+        tab.wait_for_selector("#controls:not([hidden])")
+        tab.check("input[value=inpaint]")
+        box = tab.locator("#mask").bounding_box()
+        session = context.new_cdp_session(tab)
+        start = {"x": box["x"] + box["width"] / 4, "y": box["y"] + box["height"] / 2}
+        end = start | {"x": box["x"] + box["width"] / 2}
+        for kind, points in (("Start", [start]), ("Move", [end]), ("End", [])):
+            session.send(
+                "Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points}
+            )
+        few = marked(tab)
+        assert few >= SIZE[1] / 4
+        tab.click("#larger")
+        assert tab.inner_text("#zoomed") == "2×"
+        assert tab.locator("#mask").bounding_box()["width"] == pytest.approx(2 * box["width"])
+        assert fits(tab)
+        tab.click("#smaller")
+        assert tab.is_disabled("#smaller")
+    context.close()
+
+
+def test_tabs_share_the_queue(browser, tmp_path):
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
+    one, other = context.new_page(), context.new_page()
+    with served(tmp_path) as (program, address):
+        one.goto(address)
+        other.goto(address)
+        drop(one, png(noisy(SIZE)), "a.png")
+        one.check("input[value=fast]")
+        one.click("#run")
+        other.click("#jobs button[aria-label='Show a.png']")
+        other.wait_for_selector("#results:not([hidden])")
+        program.terminate()
+        for tab in (one, other):
+            until(tab, "#error", "The program was closed.")
+    context.close()
 
 
 def test_a_file_that_is_no_picture_is_refused_in_one_sentence(tab, tmp_path):

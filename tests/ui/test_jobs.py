@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from command_line import noisy
 
+from evoem import denoise
 from evoem.images.files import FileError, Picture
-from evoem.images.restore import restore
+from evoem.images.restore import restore_each
 from evoem.ui import jobs
 from evoem.ui.jobs import Jobs, sentence
 from evoem.ui.pictures import Given
@@ -26,11 +27,12 @@ def until(true, seconds=300):
 
 
 class Held:
-    """Restores as ever, but waits after the first iteration until it is let go, if it is to."""
+    """Restores as ever, but waits after iterations and slices until it is let go, if it is to."""
 
     def __init__(self):
-        self.let_go = threading.Event()
+        self.let_go, self.next_slice = threading.Event(), threading.Event()
         self.let_go.set()
+        self.next_slice.set()
 
     def __call__(self, *arguments, callback, **options):
         def told(progress):
@@ -38,7 +40,9 @@ class Held:
             self.let_go.wait(300)
             return stop or callback(progress)
 
-        return restore(*arguments, callback=told, **options)
+        for result in restore_each(*arguments, callback=told, **options):
+            yield result
+            self.next_slice.wait(300)
 
 
 @pytest.fixture
@@ -46,6 +50,7 @@ def holder():
     made = Held()
     yield made
     made.let_go.set()
+    made.next_slice.set()
 
 
 @pytest.fixture
@@ -122,18 +127,39 @@ def test_a_mask_is_filled_in_and_the_rest_stays(queue):
     assert not changed[~mask].any()
 
 
-def test_a_stack_that_is_stopped_keeps_what_is_done(queue, held):
+def test_slices_of_a_stack_are_restored_by_one_model(queue):
+    stack = given((2, 24, 22), stack=True)
+    job = add(queue, stack)
+    until(lambda: job.state in ("done", "failed"))
+    np.testing.assert_array_equal(job.restored, denoise(stack.picture.pixels, preset="fast"))
+    assert [each.n_slices for each in job.results] == [2, 2]
+    assert job.n_previews >= 1
+    assert job.preview.shape == (2, 24, 22)
+
+
+def test_a_stack_that_is_stopped_while_it_learns_is_finished(queue, held):
     job = add(queue, given((2, 24, 22), stack=True))
     until(lambda: job.stage)
     queue.stop(job.number)
+    assert job.told()["stopping"]
     held.set()
     until(lambda: job.state in ("done", "failed"))
-    assert len(job.results) == 1
-    np.testing.assert_array_equal(job.restored[1], job.given.slices[1])
-    assert np.isnan(job.std[1]).all()
-    assert "The last 1 of 2 slices are as they were." in job.told()["notes"]
-    with pytest.raises(FileError, match="no preview"):
-        job.after(1)
+    assert [each.ended for each in job.results] == ["callback", "callback"]
+
+
+def test_a_stack_that_is_stopped_later_keeps_the_slices_that_are_done(queue, holder):
+    holder.next_slice.clear()
+    job = add(queue, given((3, 24, 22), stack=True))
+    until(lambda: job.results)
+    queue.stop(job.number)
+    assert job.told()["stopping"]
+    holder.next_slice.set()
+    until(lambda: job.state in ("done", "failed"))
+    assert len(job.results) == 2  # the one at hand is finished
+    assert not job.told()["stopping"]
+    np.testing.assert_array_equal(job.restored[2], job.given.slices[2])
+    assert np.isnan(job.std[2]).all()
+    assert "The last 1 of 3 slices are as they were." in job.told()["notes"]
 
 
 def test_the_worker_survives_an_error_and_says_it(queue):

@@ -91,6 +91,16 @@ def test_only_the_latest_are_kept(room, monkeypatch):
         room[numbers[0]]
 
 
+def test_what_a_file_says_of_its_noise_is_known_unless_it_is_not_wanted():
+    pixels = np.zeros((3, 12, 10))
+    variance = np.arange(3 * 120.0).reshape(pixels.shape)
+    stack = given_of(pixels, stack=True, noise_variance=variance)
+    np.testing.assert_array_equal(stack.stack(of_noise=True).noise_variances, variance)
+    assert stack.stack(of_noise=False).noise_variances == [None] * 3
+    (one,) = given_of(pixels[0], noise_variance=variance[1]).stack(of_noise=True).noise_variances
+    np.testing.assert_array_equal(one, variance[1])
+
+
 @pytest.mark.parametrize("per_slice", [False, True])
 @pytest.mark.parametrize("colour", [False, True])
 def test_what_is_missing_of_a_slice_is_what_file_and_mask_say(colour, per_slice):
@@ -110,12 +120,13 @@ def test_before_and_after_have_the_same_black_and_white():
     values = np.linspace(10.0, 20.0, 120).reshape(12, 10)
     given = given_of(values)
     before, after = (
-        np.asarray(Image.open(io.BytesIO(given.png(0, restored)))) for restored in (None, values)
+        np.asarray(Image.open(io.BytesIO(given.png(0, restored))).convert("RGB"))
+        for restored in (None, values)
     )
     np.testing.assert_array_equal(before, after)
     holes = values.copy()
     holes[3, 4] = np.nan
-    shown = np.asarray(Image.open(io.BytesIO(given_of(holes).png(0))))
+    shown = np.asarray(Image.open(io.BytesIO(given_of(holes).png(0))).convert("RGB"))
     np.testing.assert_array_equal(shown[3, 4], [230, 51, 51])
 
 

@@ -13,20 +13,20 @@ from evoem.runtime import interrupts
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 Force = Annotated[bool, Option("--force", help="Replace existing files.")]
-Quiet = Annotated[bool, Option("--quiet", help="Say nothing but errors.")]
-INPUT = "PNG, JPEG, TIFF, NPY, or a file of an instrument; file.h5:/path of a part of it."
+Quiet = Annotated[bool, Option("--quiet", help="Print errors only.")]
+INPUT = "PNG, JPEG, TIFF, NPY, or an instrument's format; file.h5:/path for a part of a file."
 Axes = Annotated[
     str | None,
     Option(
         rich_help_panel=ADVANCED,
-        help="Axes of the file's array, such as ZCYX: C or S are channels, others slices.",
+        help="Axes of the array, such as ZCYX: Y and X the image, C or S channels, others slices.",
     ),
 ]
 MaxPixels = Annotated[
     int,
     Option(
         rich_help_panel=ADVANCED,
-        help="Refuse files of more pixels, counted in each slice and channel.",
+        help="Refuse files with more pixels per slice and channel.",
     ),
 ]
 AcceptTruncated = Annotated[
@@ -34,7 +34,7 @@ AcceptTruncated = Annotated[
     Option(
         "--accept-truncated",
         rich_help_panel=ADVANCED,
-        help="Take what is there of a PNG or JPEG that ends early; the rest is missing.",
+        help="Read the complete rows of a truncated PNG or JPEG; the rest is missing.",
     ),
 ]
 
@@ -52,7 +52,7 @@ def main(
         bool, Option("--version", callback=show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Denoise or inpaint one picture from nothing but that picture."""
+    """Denoise or inpaint an image, using nothing but that image."""
 
 
 @contextmanager
@@ -60,14 +60,20 @@ def one_sentence() -> Iterator[None]:
     """Say what went wrong in one sentence, and leave with the exit code for it."""
     with interrupts.leaving():
         import evoem.images.restore  # noqa: F401
-    with interrupts.terminable() as termination:
+    with interrupts.staying(), interrupts.terminable() as termination:
         try:
             yield
         except ValueError as error:
             typer.echo(f"evoem: {error}", err=True)
             raise typer.Exit(1) from error
         except MemoryError as error:
-            typer.echo("evoem: memory ran out; give --memory less, for example 1G.", err=True)
+            typer.echo("evoem: out of memory; try a smaller --memory, such as 1G.", err=True)
+            raise typer.Exit(1) from error
+        except BrokenPipeError:  # nobody listens any more, which Typer knows
+            raise
+        except OSError as error:  # such as standard output on a full disk
+            place = "" if error.filename is None else f" for {error.filename}"
+            typer.echo(f"evoem: the system did not go along{place}: {error.strerror}.", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             typer.echo(interrupts.SENTENCE, err=True)

@@ -17,13 +17,14 @@ DEMO_NOISE = 25.0
 @with_options("max_iter", "seed", "n_jobs", preset="fast")
 def demo(
     output: Annotated[
-        Path, Option("--output", "-o", help="File for clean, noisy and restored side by side.")
+        Path,
+        Option("--output", "-o", help="File for the clean, noisy and restored image side by side."),
     ] = Path("evoem-demo.png"),
     force: Force = False,
     quiet: Quiet = False,
     **given: Any,
 ) -> None:
-    """Add noise to a photograph and remove it again. Needs scikit-image."""
+    """Add noise to a photograph and remove it again; needs scikit-image."""
     with one_sentence():
         demonstrate(DEMO_SIDE, output, force, quiet, given)
 

@@ -17,23 +17,25 @@ from evoem.runtime.silence import silent_libraries
 @app.command()
 def noise(
     input: Annotated[Path, Argument(help=INPUT, show_default=False)],
-    json: Annotated[Path | None, Option(help="File for what was found.")] = None,
+    json: Annotated[Path | None, Option(help="JSON file for the result.")] = None,
     plot: Annotated[
         Path | None,
-        Option(help="File for a plot of what was found. Needs matplotlib."),
+        Option(help="File for a plot of the result; needs matplotlib."),
     ] = None,
     axes: Axes = None,
     max_pixels: MaxPixels = MOST_PIXELS,
     accept_truncated: AcceptTruncated = False,
     force: Force = False,
 ) -> None:
-    """Say what noise a picture has, from nothing but that picture."""
+    """Identify the noise of an image, using nothing but that image."""
     with one_sentence():
-        from evoem.images import files, noise_estimation, noise_plot
+        from evoem.images import files, noise_estimation, noise_plot, noise_stage
         from evoem.images.stacks import Stack
 
         outputs_of = [path for path in (json, plot) if path is not None]
         check_paths(outputs_of, [files.located(input).file], force)
+        if plot is not None:
+            noise_plot.check_suffix(plot.suffix)
         with silent_libraries():
             picture = files.read(
                 input, max_pixels=max_pixels, accept_truncated=accept_truncated, axes=axes
@@ -43,7 +45,8 @@ def noise(
         nothing = [None] * len(pixels)
         stack = Stack(pixels, read_masks(None, picture, max_pixels), axis, False, nothing)
         first = next(iter(stack.slices()))
-        found, _ = noise_estimation.estimate(first.pixels(first.values), first.observed)
+        seen = noise_stage.to_be_told_from(first)
+        found, _ = noise_estimation.estimate(seen.pixels(seen.values), seen.observed)
         outputs: dict[Path, Write] = {}
         if json is not None:
             outputs[json] = writing((found.to_json() + "\n").encode())

@@ -32,17 +32,17 @@ WRITTEN_DEFAULTS = {"every": "60s"}
 HINTS = {
     "patch_size": " May be given repeatedly.",
     "n_latents": " May be given repeatedly.",
-    "memory": " Such as 500M or 4G.",
-    "noise_variance": " A TIFF or NPY file of the picture's size.",
-    "missing_value": " Here such as 0,255.",
-    "every": " Such as 90s, 10m or 1h.",
-    "resume": " Results of the run that was stopped are replaced with --force.",
+    "memory": " For example 500M or 4G.",
+    "noise_variance": " A TIFF or NPY file with the size of the image.",
+    "missing_value": " On the command line, separated by commas: 0,255.",
+    "every": " For example 90s, 10m or 1h.",
+    "resume": " Add --force to replace the output of the stopped run.",
 }
 # What everybody needs, in fewer words; the others are listed under a title of their own.
 BRIEF = {
-    "preset": "fast (a third of the time), balanced, best (over twice), paper (as printed, hours).",
+    "preset": "fast (a third of the time), balanced, best (over twice the time), paper (hours).",
     "time_limit": "Finish within this many seconds, at whatever quality.",
-    "noise": "auto, gaussian, poisson-gaussian, correlated, or a file of evoem noise --json.",
+    "noise": "auto, gaussian, poisson-gaussian, correlated, or a file from evoem noise --json.",
 }
 MORE_NAMES = {"missing_value": ("--missing-value", "--mask-value")}
 
@@ -133,7 +133,7 @@ def n_bytes(size: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B?", size.strip().upper())
     if match is None:
-        raise ValueError(f"memory must be a number of bytes, or of K, M or G; got {size!r}.")
+        raise ValueError(f"memory must be a number of bytes, such as 500M or 4G; got {size!r}.")
     return min(int(Decimal(match[1]) * UNITS[match[2]]), MOST_BYTES)
 
 
@@ -145,5 +145,5 @@ def n_seconds(time: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", time.strip().lower())
     if match is None:
-        raise ValueError(f"every must be a number of s, m or h; got {time!r}.")
+        raise ValueError(f"every must be a time, such as 90s, 10m or 1h; got {time!r}.")
     return float(Decimal(match[1]) * SECONDS[match[2]])

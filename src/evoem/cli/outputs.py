@@ -30,14 +30,16 @@ def check_paths(outputs: Sequence[Path], inputs: Sequence[Path], force: bool) ->
     for number, target in enumerate(targets):
         if target in targets[:number]:
             raise ValueError(f"{outputs[number]} must be the path of one output; got it for two.")
+    from evoem.images import files
+
     for path in outputs:
-        check_place(path, force=force, inputs=inputs)
+        check_place(path, force=force, inputs=inputs, may_replace=files.may_replace(path))
 
 
 def check_checkpoint(checkpoint: str | None, outputs: Sequence[Path]) -> None:
     """Refuse a checkpoint that an output would replace."""
     if checkpoint is not None and os.path.realpath(checkpoint) in map(os.path.realpath, outputs):
-        raise ValueError(f"{checkpoint} must not be written over: the run is kept there.")
+        raise ValueError(f"{checkpoint} must not be an output: it is the checkpoint.")
 
 
 def deviation_picture(path: Path, picture: "Picture", std: "Array") -> "Picture":

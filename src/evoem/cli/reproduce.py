@@ -12,19 +12,17 @@ from evoem.cli.app import Quiet, app, one_sentence
 @app.command()
 def reproduce(
     name: Annotated[
-        str | None, Argument(help="Experiment; without one they are listed.", show_default=False)
+        str | None, Argument(help="Experiment; leave it out to list them.", show_default=False)
     ] = None,
     quick: Annotated[
-        bool, Option("--quick", help="A reduction that takes minutes; this is the default.")
+        bool, Option("--quick", help="A reduced version that takes minutes (default).")
     ] = False,
     full: Annotated[bool, Option("--full", help="The whole experiment of the paper.")] = False,
-    only: Annotated[
-        list[str] | None, Option(help="A row of the experiment; may be given repeatedly.")
-    ] = None,
+    only: Annotated[list[str] | None, Option(help="Run only this row; may be repeated.")] = None,
     updates: Annotated[
         str | None, Option(help="M-steps instead of the recipe's: monotone, printed or authors.")
     ] = None,
-    images: Annotated[Path | None, Option(help="Folder with the paper's pictures.")] = None,
+    images: Annotated[Path | None, Option(help="Folder with the paper's images.")] = None,
     out: Annotated[
         Path | None, Option("--out", "-o", help="Folder for the report; by default reproduce-NAME.")
     ] = None,
@@ -32,7 +30,7 @@ def reproduce(
     n_jobs: Annotated[int, Option(help="Threads; -1 for all processors.")] = -1,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat an experiment of the paper, with its numbers beside ours. Needs matplotlib.
+    """Repeat an experiment of the paper and compare the numbers; needs matplotlib.
 
     Run the command again to go on: finished parts are not repeated.
     """

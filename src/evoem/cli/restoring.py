@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 
 NOTHING_MISSING = (
-    "mask must mark missing pixels unless the picture has NaN; got neither: paint what is to be "
-    "filled in white on a black picture of the same size, and give that by --mask, or have one "
-    "drawn by --propose-mask FILE."
+    "mask must mark missing pixels unless the image has NaN; got neither: paint the damage white "
+    "on a black image of the same size and pass it with --mask, or let --propose-mask draw one."
 )
 
 
@@ -47,20 +46,20 @@ class Job:
     input: Annotated[Path, Argument(help=INPUT, show_default=False)]
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="File for the restored picture.", show_default=False),
+        Option("--output", "-o", help="File for the restored image.", show_default=False),
     ] = None
-    uncertainty: Annotated[Path | None, Option(help="File for standard deviations.")] = None
+    uncertainty: Annotated[Path | None, Option(help="File for the standard deviations.")] = None
     reference: Annotated[
-        Path | None, Option(rich_help_panel=ADVANCED, help="Clean picture, to compare with.")
+        Path | None, Option(rich_help_panel=ADVANCED, help="Clean image to compare with.")
     ] = None
     json: Annotated[
-        Path | None, Option(rich_help_panel=ADVANCED, help="File for settings and results.")
+        Path | None, Option(rich_help_panel=ADVANCED, help="JSON file for settings and results.")
     ] = None
     report: Annotated[
         Path | None,
         Option(
             rich_help_panel=ADVANCED,
-            help="HTML page of the result, of a stack with up to eight slices.",
+            help="File for an HTML report; of a stack, it shows up to eight slices.",
         ),
     ] = None
     axes: Axes = None
@@ -68,7 +67,7 @@ class Job:
     accept_truncated: AcceptTruncated = False
     force: Force = False
     quiet: Annotated[
-        bool, Option("--quiet", rich_help_panel=ADVANCED, help="Say nothing but errors.")
+        bool, Option("--quiet", rich_help_panel=ADVANCED, help="Print errors only.")
     ] = False
     help_all: HelpAll = False
     options: dict[str, Any]
@@ -122,7 +121,7 @@ Examples:
 @app.command(cls=Command, epilog=DENOISE_EXAMPLES)
 @with_job
 def denoise(*, job: Job) -> None:
-    """Remove the noise of a picture. Its level need not be known. NaN is filled in."""
+    """Remove noise of unknown kind and strength from an image, and fill in NaN."""
     with one_sentence():
         run("denoise", job, None, keep_observed=False)
 
@@ -134,22 +133,22 @@ def inpaint(
     job: Job,
     mask: Annotated[
         Path | None,
-        Option(help="Picture that is bright, or not zero, where pixels are missing."),
+        Option(help="Image that is bright, or not zero, where pixels are missing."),
     ] = None,
     mask_grow: Annotated[
         int,
-        Option(min=0, metavar="PIXELS", help="Pixels around the mask that are missing too."),
+        Option(min=0, metavar="PIXELS", help="Widen the mask by this many pixels."),
     ] = 0,
     propose_mask: Annotated[
         Path | None,
-        Option(help="Write a mask of likely damage, to be corrected, and end."),
+        Option(help="Only write a mask of likely damage, for you to correct."),
     ] = None,
     mask_threshold: Annotated[
         float | None,
         Option(
             rich_help_panel=ADVANCED,
-            help="Values of the mask above this are missing; by default, of a mask with more than "
-            "two values, those of at least half of the brightest.",
+            help="Mask values above this are missing; by default, in a mask with more than two "
+            "values, those of at least half of the largest.",
         ),
     ] = None,
     keep_observed: Annotated[
@@ -158,11 +157,11 @@ def inpaint(
             "--keep-observed/--no-keep-observed",
             " /--denoise",
             rich_help_panel=ADVANCED,
-            help="Leave the other pixels as they are; --denoise does not.",
+            help="Leave the other pixels unchanged; --denoise removes their noise.",
         ),
     ] = True,
 ) -> None:
-    """Fill in missing pixels of a picture: those of a mask, and NaN."""
+    """Fill in missing pixels of an image: NaN, and those that a mask marks."""
     with one_sentence():
         if propose_mask is not None:
             propose(job, propose_mask)
@@ -179,7 +178,7 @@ def propose(job: Job, path: Path) -> None:
 
     if job.output is not None:
         raise ValueError(
-            f"propose-mask must be given without -o: correct {path}, then give it by --mask."
+            f"propose-mask must be given without -o: correct {path}, then pass it with --mask."
         )
     check_paths([path], [files.located(job.input).file], job.force)
     with silent_libraries():
@@ -190,7 +189,7 @@ def propose(job: Job, path: Path) -> None:
             axes=job.axes,
         )
     if picture.stack:
-        raise ValueError(f"{job.input} must be one picture for propose-mask; got a stack.")
+        raise ValueError(f"{job.input} must be a single image for propose-mask; got a stack.")
     values, missing = picture.pixels.astype(np.float64), picture.missing
     if not picture.colour:
         values, missing = values[..., None], None if missing is None else missing[..., None]
@@ -200,8 +199,8 @@ def propose(job: Job, path: Path) -> None:
     files.write(path, drawn, force=job.force)
     if not job.quiet:
         typer.echo(
-            f"{path}: {np.count_nonzero(found):,} of {found.size:,} pixels are unlike their "
-            "surroundings. Correct it in a paint program: what is white will be filled in."
+            f"{path}: {np.count_nonzero(found):,} of {found.size:,} pixels differ from their "
+            "surroundings. Correct the mask in a paint program: white pixels will be filled in."
         )
 
 
@@ -212,18 +211,15 @@ def together(comm: "Communicator", checkpoint: str | None) -> Iterator[None]:
         yield
     except typer.Exit:  # they all do
         raise
-    except KeyboardInterrupt as error:
-        if comm.rank > 0:
-            raise typer.Exit(interrupts.EXIT_INTERRUPTED) from error
-        raise
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if comm.size == 1:
             raise
-        from evoem.distributed import abort_in_turn
-
+        said, code = str(error) or type(error).__name__, 1
+        if isinstance(error, KeyboardInterrupt):
+            said, code = interrupts.UNWRITTEN, interrupts.exit_code()
         kept = checkpoint is not None and Path(checkpoint).exists()
         more = f" The run can go on from {checkpoint}: --resume." if kept else ""
-        abort_in_turn(comm, f"{str(error) or type(error).__name__}{more}")
+        comm.abort(f"{said}{more}", code)
 
 
 def run(command: str, job: Job, mask: MaskFile | None, keep_observed: bool) -> None:
@@ -264,7 +260,7 @@ def run_in(
     import numpy as np
 
     from evoem import progress, report
-    from evoem.images import files, html_report, kernels_ahead
+    from evoem.images import bands, files, html_report, kernels_ahead
     from evoem.images.image_models import default_model
     from evoem.images.stacks import Stack
 
@@ -284,7 +280,7 @@ def run_in(
             max_pixels=limit,
             accept_truncated=job.accept_truncated,
             axes=job.axes,
-            mapped=comm.size > 1,
+            rows=None if comm.size == 1 else lambda n_rows: bands.even(n_rows, comm).rows,
         )
         masks = read_masks(mask, picture, limit, notes.append)
         # What the file says of its noise is taken unless something else is said of it.
@@ -303,6 +299,9 @@ def run_in(
     if keep_observed and all(one.observed is None for one in slices):
         raise ValueError(NOTHING_MISSING)
     if not screen.quiet:
+        if comm.size > 1 and options["checkpoint"] is not None:  # who kills one tells nothing
+            kept = f"The run of {comm.size} processes is kept in {options['checkpoint']}"
+            typer.echo(f"{kept}: --resume goes on with it, whatever ends it.", err=True)
         for note in notes:
             typer.echo(note, err=True)
     for kind in {kernels_ahead.kind_of(one) for one in slices}:
@@ -336,18 +335,20 @@ def run_in(
         }
         known = {"keep_observed": keep_observed, "alpha": False, "channel_axis": axis}
         of_all = {"time_limit": options["time_limit"]}  # of a stack, not of its first slice
-        about = {
+        content = {
             "command": command,
             **{name: None if path is None else str(path) for name, path in paths.items()},
             "settings": written | known | results[0].settings | of_all,
         }
-        content = about | report.record(results, picture, found)
+        content |= report.record(results, picture, found)
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         outputs[job.json] = writing(text.encode())
+    of_files = [*notes, *picture.notes]
     if job.report is not None:
-        outputs[job.report] = writing(html_report.page_of(results).encode())
+        about = html_report.About(job.input.name, of_files, found)
+        outputs[job.report] = writing(html_report.page_of(results, about).encode())
     write_together(outputs, force=job.force)
-    notes = [*notes, *picture.notes, *report.notes(results, len(pixels))]
+    notes = [*of_files, *report.notes(results, len(pixels))]
     kept = options["checkpoint"]
     # Nothing is kept yet if two interrupts came before there was anything.
     if kept and Path(kept).exists() and report.was_interrupted(results, len(pixels)):

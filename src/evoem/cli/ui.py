@@ -11,13 +11,13 @@ from evoem.runtime.input_files import MOST_PIXELS
 
 @app.command()
 def ui(
-    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 0,
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 0,
     browser: Annotated[
         bool, Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
     max_pixels: MaxPixels = MOST_PIXELS,
 ) -> None:
-    """Open a page on this computer to restore pictures with. Needs starlette and uvicorn.
+    """Restore images on a page in your browser; needs starlette and uvicorn.
 
     Nothing leaves the computer, and nothing is kept when the page is closed with Ctrl-C.
     """

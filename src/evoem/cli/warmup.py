@@ -17,7 +17,7 @@ def warmup(
     n_jobs: Annotated[int, Option(help="Processes; -1 for all processors.")] = -1,
     quiet: Quiet = False,
 ) -> None:
-    """Compile beforehand what the first denoise and inpaint would, as in a container's image.
+    """Compile in advance what the first denoise and inpaint need, for containers and clusters.
 
     Compiled code is kept in NUMBA_CACHE_DIR, or else in the user's cache folder, for this version
     and this kind of processor.

@@ -232,7 +232,8 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         model = self._model_for(data, comm)
         n_jobs = threads_of(self.n_jobs, comm)
         state, before = self._start(model, data, n_jobs, comm)
-        n_parts = self._n_parts(sum(comm.collect(len(data))))
+        n_rows = sum(comm.collect(len(data)))
+        n_parts = self._n_parts(n_rows)
         state, infos = em.run(
             model,
             data,
@@ -240,7 +241,7 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
             self._evolution,
             max_iter=self.max_iter,
             convergence=em.Convergence(self.tol),
-            callback=partial(self._report, comm),
+            callback=partial(self._report, comm, n_rows),
             n_parts=n_parts,
             n_jobs=n_jobs,
             checkpoint=checkpoint,
@@ -325,11 +326,14 @@ class EEMEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedP
         self._learnt(data, state, infos, NOTHING_BEFORE)
         return self
 
-    def _report(self, comm: Communicator, info: em.StepInfo, state: em.EMState) -> bool:
+    def _report(
+        self, comm: Communicator, n_rows: int, info: em.StepInfo, state: em.EMState
+    ) -> bool:
         if comm.rank == 0 and self.verbose and info.iteration % self.verbose == 0:
             sys.stderr.write(
                 f"iteration {info.iteration}: bound {info.free_energy:.6g} per data point, "
-                f"{info.states_replaced} states replaced, {info.seconds:.2f} s{comm.report()}\n"
+                f"{info.states_replaced} states replaced, {info.seconds:.2f} s, "
+                f"{n_rows / info.seconds:.0f} rows/s{comm.report()}\n"
             )
         return asks_to_stop(self.callback, info, state)
 

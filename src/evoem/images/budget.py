@@ -25,7 +25,6 @@ from evoem.images.patches import Grid
 from evoem.images.settings import PATCHES_PER_SUBSPACE, Settings
 from evoem.runtime.communicator import Communicator
 from evoem.runtime.memory import available_memory
-from evoem.validation import Mask
 
 # What an image takes beside its patches: copies in several types, sums of patches and of weights.
 BYTES_PER_VALUE = 140
@@ -46,6 +45,11 @@ MOST_RESERVED = 0.8
 # Patches that are learnt from, of a large image in a limited time, for each second of a thread.
 PATCHES_PER_SECOND = 1000
 INCOMPLETE_PATCHES_PER_SECOND = 500
+# To look for noise and to start takes about so many seconds of a thread for each value.
+SECONDS_PER_VALUE = 1.1e-6
+# The dictionary grows with the patches that are learnt from, and so does the time that restoring
+# takes: for each of the patches that cover an image, by this share of that for learning.
+SHARE_TO_COVER = 2.4e-6
 FEWEST_LATENTS_IN_TIME = 256
 
 
@@ -173,13 +177,17 @@ UNLIMITED = Clock(0.0, None)
 
 
 def patches_in_time(
-    seconds: float, settings: Settings, given: Settings, observed: Mask | None
+    seconds: float, settings: Settings, given: Settings, canonical: Canonical
 ) -> int:
-    """A guess at the number of patches that a thread can learn from in limited time.
+    """A guess at the number of patches that a thread can learn from, with time left for the rest.
 
     At least as many as a dictionary of the given size, or of a preset, needs.
     """
-    rate = PATCHES_PER_SECOND if observed is None else INCOMPLETE_PATCHES_PER_SECOND
+    complete = canonical.observed is None
+    rate: float = PATCHES_PER_SECOND if complete else INCOMPLETE_PATCHES_PER_SECOND
+    rows, columns, channels = canonical.shape
+    seconds -= SECONDS_PER_VALUE * rows * columns * channels
+    rate /= 1 + SHARE_TO_COVER * rows * columns / settings["patch_size"] ** 2
     fewest = PATCHES_PER_SUBSPACE * max(given.get("n_latents", 0), FEWEST_LATENTS_IN_TIME)
     return int(min(settings["n_learnt"], max(seconds * rate, fewest)))
 

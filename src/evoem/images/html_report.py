@@ -4,9 +4,10 @@ import base64
 import html
 import math
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,10 +24,14 @@ Array = NDArray[np.float64]
 
 # A residual is shown from so many standard deviations below zero to as many above.
 RESIDUAL_DEVIATIONS = 3.0
+# Root mean squares of standard deviations and of errors differ by so much, at most, in nine of ten
+# pictures of benchmarks/calibration.py.
+PSNR_WITHIN = 2
 MOST_COMPONENTS = 144
 MOST_SLICES = 8  # of a stack, so that the page can be opened
 LARGEST_SIDE = 1024  # pixels of a picture on the page
 SHOWN_WIDTH = 640  # of small pictures, which are enlarged
+DETAIL = 320  # pixels of a side: of large pictures that much is shown pixel by pixel
 CURVE_POINTS = 100
 
 SLIDE = "this.parentElement.style.setProperty('--at',this.value+'%')"
@@ -58,6 +63,17 @@ BIBTEX = """@article{drefs2022evolutionary,
 }"""
 
 
+class About(NamedTuple):
+    """What is known beside the results: of files, and of a reference."""
+
+    name: str = ""
+    notes: Sequence[str] = ()
+    scores: Mapping[str, tuple[float, float]] = MappingProxyType({})  # before and after
+
+
+NOTHING_MORE = About()
+
+
 class Shown(NamedTuple):
     """A result and its arrays, which are (rows, columns, channels) here.
 
@@ -77,19 +93,21 @@ class Shown(NamedTuple):
         return finite if self.observed is None else finite & self.observed
 
 
-def page_of(results: Sequence["Restoration"]) -> str:
+def page_of(results: Sequence["Restoration"], about: About = NOTHING_MORE) -> str:
     """The page of a result, or of the slices of a stack: of a large one of some of them."""
     chosen = np.unique(
         np.linspace(0, len(results) - 1, min(len(results), MOST_SLICES)).round().astype(int)
     )
-    parts = ["<h1>Restored by evoem</h1>"]
+    title = html.escape(about.name) or "Restored picture"
+    parts = [f'<h1>{title}</h1><p class="quiet">Restored by evoem {version("evoem")}</p>']
     if len(results) > 1:
         told = "all" if len(chosen) == len(results) else f"{len(chosen)}, evenly spaced,"
         parts.append(f'<p class="quiet">A stack of {len(results)} slices; {told} are here.</p>')
+    parts += [*_scores(about.scores), *_notes(about.notes, "The file")]
     for number in chosen:
         parts.append("<section>")
         if len(results) > 1:
-            parts.append(f"<h2>Slice {number + 1}</h2>")
+            parts.append(f'<h2 class="slice">Slice {number + 1}</h2>')
         parts += [*_result(results[number].shown()), "</section>"]
     parts += _cite()
     style = files("evoem.images").joinpath("report.css").read_text("utf-8")
@@ -97,7 +115,7 @@ def page_of(results: Sequence["Restoration"]) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Restored by evoem</title>\n<style>\n{style}</style></head>\n<body>\n"
+        f"<title>{title}, restored by evoem</title>\n<style>\n{style}</style></head>\n<body>\n"
         + "\n".join(parts)
         + "\n</body></html>\n"
     )
@@ -108,11 +126,18 @@ def _result(shown: Shown) -> Iterable[str]:
     result = shown.result
     yield from _facts(shown)
     yield from _before_and_after(shown)
-    yield from _notes(result.notes)
+    yield from _notes(result.notes, "Notes")
     yield from _noise(result)
+    residual = _residual(shown)
+    yield '<div class="pair"><div>'
     yield from _uncertainty(shown.std)
-    yield from _residual(shown)
-    yield from _learning(result)
+    yield "</div><div>"
+    if residual is not None:
+        yield from _taken_off(residual)
+    yield "</div></div>"
+    if residual is not None:
+        yield _whiteness(residual, result)
+    yield from _learning(shown)
     yield from _dictionary(result, shown.std.shape[2])
     yield from _times(result)
     yield from _settings(result)
@@ -125,13 +150,32 @@ def _facts(shown: Shown) -> Iterable[str]:
     facts = {
         "Pixels": size,
         "Values": str(result.image.dtype),
+        "Preset": str(result.settings["preset"]),
         "Noise level": f"{result.noise_level:.4g}",
         "Iterations": str(len(result.free_energies)),
         "Ended": ENDINGS[result.ended],
         "Time": f"{result.seconds:.1f} s",
     }
+    estimate = psnr_of_deviations(shown)
+    if estimate is not None:
+        facts["PSNR, estimated"] = f"{estimate:.1f} dB"
     entries = (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
     yield f'<dl class="facts">{"".join(entries)}</dl>'
+
+
+def _scores(scores: Mapping[str, tuple[float, float]]) -> Iterable[str]:
+    """How close it comes to a reference."""
+    if not scores:
+        return
+    rows = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{before:.4g}</td><td>{after:.4g}</td></tr>"
+        for name, (before, after) in scores.items()
+    )
+    yield "<h2>Beside the reference</h2>"
+    yield (
+        '<div class="wide"><table><tr><th></th><th>as given</th><th>restored</th></tr>'
+        f"{rows}</table></div>"
+    )
 
 
 # ----------------------------------------------------------------------------------- pictures
@@ -142,58 +186,87 @@ def _before_and_after(shown: Shown) -> Iterable[str]:
     seen = shown.seen
     low, high = viewing.shown_range(before[seen], after, shown.restored.dtype)
     pictures = (
-        _image(viewing.colours(before, seen, low, high), "before"),
-        _image(viewing.colours(after, np.isfinite(after), low, high), "after"),
+        viewing.colours(before, seen, low, high),
+        viewing.colours(after, np.isfinite(after), low, high),
     )
     yield "<h2>Before and after</h2>"
+    yield _compared(*pictures)
     yield (
-        f'<div class="compare">{pictures[0]}{pictures[1]}'
+        '<p class="quiet">Drag the line, or use the arrow keys. '
+        f"Black is {low:.4g}, white {high:.4g}."
+    )
+    if not seen.all():
+        number = np.count_nonzero(~seen)
+        yield f" {number:,} missing value{' is' if number == 1 else 's are'} red."
+    step = viewing.step_of(before.shape, LARGEST_SIDE)
+    if step == 1:
+        yield "</p>"
+        return
+    yield f" One in {step} rows and columns is shown.</p>"
+    row, column = viewing.detail(after, DETAIL)
+    here = np.s_[row : row + DETAIL, column : column + DETAIL]
+    yield "<h3>A detail, pixel by pixel</h3>"
+    yield _compared(*(colours[here] for colours in pictures))
+    yield f'<p class="quiet">Its upper left corner is row {row}, column {column}.</p>'
+
+
+def _compared(before: Array, after: Array) -> str:
+    """Two pictures, and a line between them that can be moved."""
+    return (
+        f'<div class="compare">{_image(before, "before")}{_image(after, "after")}'
+        '<span class="tag left">as given</span><span class="tag right">restored</span>'
         '<input type="range" min="0" max="100" step="0.5" value="50" '
         f'aria-label="where the restored picture begins" oninput="{SLIDE}"></div>'
     )
-    yield (
-        '<p class="quiet">Left of the line as given, right of it restored: drag it, or use the '
-        f"arrow keys. Black is {low:.4g}, white {high:.4g}."
-    )
-    if not seen.all():
-        yield f" {np.count_nonzero(~seen)} missing values are red."
-    yield "</p>"
 
 
 def _uncertainty(std: Array) -> Iterable[str]:
     std = std.mean(axis=2)
-    largest = float(std.max())
+    brightest = viewing.largest_shown(std)
     yield "<h2>How sure it is</h2>"
-    picture = _image(viewing.heat(std, largest), "standard deviation")
+    picture = _image(viewing.heat(std, brightest), "standard deviation")
     colours = ", ".join(
         "#" + "".join(f"{round(255 * value):02x}" for value in colour) for colour in viewing.HEAT
     )
+    largest = float(std.max())
+    more = f" The largest is {largest:.4g}." if largest > brightest else ""
     yield (
-        f'<figure style="width:fit-content;max-width:100%">{picture}'
+        f'<figure class="map">{picture}'
         f'<div class="scale" style="background:linear-gradient(to right, {colours})"></div>'
-        f'<div class="ends"><span>0</span><span>{largest:.4g}</span></div>'
-        "<figcaption>Standard deviation of each pixel, in the picture's units.</figcaption>"
-        "</figure>"
+        f'<div class="ends"><span>0</span><span>{brightest:.4g}</span></div>'
+        "<figcaption>Standard deviation of each pixel, in the picture's units."
+        f"{more}</figcaption></figure>"
     )
 
 
-def _residual(shown: Shown) -> Iterable[str]:
+def _residual(shown: Shown) -> Array | None:
+    """As given minus restored, the mean of channels, NaN where that is not known."""
     residual = np.where(shown.seen, shown.given, np.nan) - shown.restored.astype(np.float64)
     with np.errstate(invalid="ignore"):
         number = np.isfinite(residual).sum(axis=2)
         residual = np.where(number > 0, np.nansum(residual, axis=2) / np.maximum(number, 1), np.nan)
     known = np.isfinite(residual)
-    if known.sum() < 2 or not residual[known].std() > 0:
-        return
+    return residual if known.sum() > 1 and residual[known].std() > 0 else None
+
+
+def _taken_off(residual: Array) -> Iterable[str]:
+    known = np.isfinite(residual)
     reach = RESIDUAL_DEVIATIONS * float(residual[known].std())
     picture = _image(viewing.colours(np.nan_to_num(residual), known, -reach, reach), "residual")
-    correlation, n_values = autocorrelation(residual, LAGS)
     yield "<h2>What was taken off</h2>"
     yield (
-        f'<div class="maps"><figure>{picture}<figcaption>As given minus restored: black is '
-        f"{-reach:.4g}, white {reach:.4g}.</figcaption></figure>"
-        f"<figure>{svg.correlations(correlation)}<figcaption>Its autocorrelation, at up to {LAGS} "
-        f"rows and columns. {whiteness(correlation, n_values)}</figcaption></figure></div>"
+        f'<figure class="map">{picture}<figcaption>As given minus restored: black is '
+        f"{svg.number(-reach, 4)}, white {reach:.4g}.</figcaption></figure>"
+    )
+
+
+def _whiteness(residual: Array, result: "Restoration") -> str:
+    correlation, n_values = autocorrelation(residual, LAGS)
+    noise = result.noise
+    told = whiteness(correlation, n_values, None if noise is None else noise.correlation)
+    return (
+        f'<figure class="beside">{svg.correlations(correlation)}<figcaption>The autocorrelation '
+        f"of what was taken off, at up to {LAGS} rows and columns. {told}</figcaption></figure>"
     )
 
 
@@ -264,13 +337,15 @@ def _noise(result: "Restoration") -> Iterable[str]:
         curves.append(svg.Curve(means, law[channel], hue=channel % 3))
         curves.append(svg.Curve(signal, variance, joined=False, hue=channel % 3))
     yield (
-        f"<figure>{svg.chart(curves, 'signal', 'variance of the noise')}<figcaption>Variance of "
-        "the noise at signals: as measured, and as the law has it.</figcaption></figure>"
+        f"<figure>{svg.chart(curves, 'signal', 'variance of the noise', from_zero=True)}"
+        "<figcaption>Variance of the noise at signals: points as measured, the line as the law "
+        "has it.</figcaption></figure>"
     )
 
 
-def _learning(result: "Restoration") -> Iterable[str]:
+def _learning(shown: Shown) -> Iterable[str]:
     """The bound over iterations, and what is known of the PSNR."""
+    result = shown.result
     bounds = result.free_energies
     finite = np.flatnonzero(np.isfinite(bounds))
     yield "<h2>Learning</h2>"
@@ -280,12 +355,17 @@ def _learning(result: "Restoration") -> Iterable[str]:
             f"<figure>{svg.chart([curve], 'iteration', 'bound')}<figcaption>The bound on the "
             "log-likelihood per patch, in nats.</figcaption></figure>"
         )
+    if psnr_of_deviations(shown) is not None:
+        yield (
+            '<p class="quiet">The PSNR above is estimated from the standard deviations of the '
+            "pixels, and is as good as these: on pictures whose truth is known it is mostly "
+            f"within {PSNR_WITHIN} dB.</p>"
+        )
     estimates = psnr_of_held_out(result)
     if not estimates:
         yield (
-            '<p class="quiet">How close the picture comes to one without noise cannot be told from '
-            'values that it was learnt from. With <code>select="heldout"</code> some values are '
-            "held out, and the PSNR of their prediction is estimated.</p>"
+            '<p class="quiet">How it changes with the iterations is told with '
+            '<code>select="heldout"</code>, which holds some values out.</p>'
         )
         return
     curves = [
@@ -297,6 +377,14 @@ def _learning(result: "Restoration") -> Iterable[str]:
         "decibels, of values that were held out, of each candidate: their squared error without "
         "the variance of the noise. Values that are not held out come closer.</figcaption></figure>"
     )
+
+
+def psnr_of_deviations(shown: Shown) -> float | None:
+    """The PSNR that the standard deviations amount to; None where values were kept as they were."""
+    peak = peak_of(shown.restored)
+    if not (shown.std > 0).all() or not peak > 0:
+        return None
+    return 20 * math.log10(peak) - 10 * math.log10(float(np.square(shown.std).mean()))
 
 
 def psnr_of_held_out(result: "Restoration") -> list[tuple[list[int], list[float]]]:
@@ -323,17 +411,20 @@ def _times(result: "Restoration") -> Iterable[str]:
     yield _table((name, f"{seconds:.1f} s") for name, seconds in [*rows, ("all", result.seconds)])
 
 
-def _notes(notes: Sequence[str]) -> Iterable[str]:
+def _notes(notes: Sequence[str], heading: str) -> Iterable[str]:
     if notes:
         lines = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-        yield f"<h2>Notes</h2><ul>{lines}</ul>"
+        yield f"<h2>{heading}</h2><ul>{lines}</ul>"
 
 
 def _settings(result: "Restoration") -> Iterable[str]:
-    yield "<h2>Settings</h2>"
-    yield _table(
-        (name, "–" if value is None else str(value)) for name, value in result.settings.items()
+    """Beside each other where there is room: there are many."""
+    entries = "".join(
+        f"<div><dt>{html.escape(name)}</dt>"
+        f"<dd>{html.escape('–' if value is None else str(value))}</dd></div>"
+        for name, value in result.settings.items()
     )
+    yield f'<h2>Settings</h2><dl class="settings">{entries}</dl>'
 
 
 def _cite() -> Iterable[str]:

@@ -50,7 +50,8 @@ class Progress(NamedTuple):
     stage : {"selecting", "coarse start", "learning"}
         The part of the run.
     restored : callable
-        `restored()` is the image as it would be returned now; takes a while.
+        `restored()` is the image, or all slices of a stack, as it would be returned now; takes a
+        while.
     seconds_to_stop : float
         Predicted time from an interrupt to the result, at most.
     of_others : str
@@ -236,8 +237,12 @@ def learn(
     journal: Journal = UNKEPT,
     judge: Judge | None = None,
     measure: Measure = budget.forecast,
+    images_of: Callable[[Fit], NDArray[Any]] | None = None,
 ) -> Fit:
-    """Learn a model of an image's patches, after a small one if the plan has a coarse start."""
+    """Learn a model of an image's patches, after a small one if the plan has a coarse start.
+
+    `images_of` makes previews, if the image is not what is to be restored.
+    """
     from_coarse = plan.settings["start"] == "coarse"
     if from_coarse:
         canonical = canonical_arrays.centred(canonical)
@@ -248,7 +253,10 @@ def learn(
         fit = Fit(plan.model, current, plan.best_finish, "")
         if current is not model:
             finish = best_finish(plan.model, current.source.grid, 0)
-            fit = for_whole_image(Fit(plan.model, current, finish, ""), canonical, plan)
+            small = Fit(plan.model, current, finish, "", coarse=True)
+            fit = for_whole_image(small, canonical, plan)
+        if images_of is not None:
+            return images_of(fit)
         mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
         return canonical_arrays.write(canonical, mean, plan.keep_observed)
 

@@ -27,6 +27,9 @@ N_LAGS, LIKELY, REACH = 8, 0.6, 2.0
 TEXTURE = 1.0
 FLATTEST, SHARE_FLATTEST = 100, 0.03
 REWEIGHTED = 4
+# Blocks are flat by the power of the lowest band. Of a few of the flattest another one still has so
+# many times the power that most of these have there: stripes are as flat as noise at others.
+BANDS, CANDIDATES, STRIPED = (1, 9, 15, 21, 31), 2, 1.5
 # Channels whose neighbours are independent are compared from this frequency on: below, what they
 # share is the picture.
 HIGH = 17
@@ -98,16 +101,31 @@ def measure_flattest(channels: list[Blocks], variances: list[Array]) -> Flattest
     )
     n_channels, n_blocks, side, _ = relative.shape
     frequency = np.add.outer(np.arange(side), np.arange(side))
-    low = (frequency >= 1) & (frequency <= side // 2)
     power = (relative**2).mean(0)
     powers = np.empty((side, side, n_channels, n_channels))
     for parity in (0, 1):
         choosing, measured = frequency % 2 == parity, frequency % 2 != parity
-        order = np.argsort(power[:, low & choosing].mean(1), kind="stable")
-        flattest = order[: max(FLATTEST, int(SHARE_FLATTEST * n_blocks))]
+        low, *high = (
+            power[:, choosing & (frequency >= first) & (frequency < end)].mean(1)
+            for first, end in pairwise(BANDS)
+        )
+        flattest = without_stripes(
+            np.argsort(low, kind="stable"), high, max(FLATTEST, int(SHARE_FLATTEST * n_blocks))
+        )
         chosen = relative[:, flattest][:, :, measured].transpose(2, 0, 1)
         powers[measured] = chosen @ chosen.transpose(0, 2, 1) / len(flattest)
     return Flattest(powers, _unit_diagonal(powers[frequency >= HIGH].mean(0)))
+
+
+def without_stripes(
+    order: NDArray[np.intp], high: list[Array], n_flattest: int
+) -> NDArray[np.intp]:
+    """The first so many of some blocks that are as flat at high frequencies as most of these."""
+    candidates = order[: CANDIDATES * n_flattest]
+    flat = np.ones(len(candidates), np.bool_)
+    for power in high:
+        flat &= power[candidates] <= STRIPED * np.median(power[order[:n_flattest]])
+    return candidates[flat][:n_flattest]
 
 
 def _unit_diagonal(products: Array) -> Array:

@@ -18,6 +18,10 @@ What is decided, and by which rule:
 - *Compressed* are pictures with more cosine coefficients of zero in one grid of blocks than in any
   other (`noise_compression`). If most of high frequencies are, or if what is left is nearly the
   same in all channels (`MOST_BETWEEN_CHANNELS`), the noise is gone.
+- *No noise* have pictures much of which is of one value, if many neighbours are equal in the rest
+  of them too.
+- *Few photons* are what is left where none of this can be told, if steps between levels have the
+  variance that numbers of photons have (`noise_counts`).
 - *Outliers* stand out from all but one of their neighbours (`noise_outliers`).
 """
 
@@ -54,6 +58,7 @@ from evoem.images.noise_correlation import (
     mirrored,
     unit_variance,
 )
+from evoem.images.noise_counts import are_few_photons
 from evoem.images.noise_model import Noise
 from evoem.images.noise_outliers import filled, find_outliers
 from evoem.validation import Mask
@@ -68,8 +73,9 @@ LEAST_CORRELATION, LEAST_BETWEEN_CHANNELS = 0.2, 0.15
 MOST_BETWEEN_CHANNELS = 0.9
 # The power of correlated noise falls even in the highest frequencies: in the lowest of the three
 # highest bands it is so many times that of the other two. Texture falls as well, but sinks below
-# the noise and levels out: between these it falls by less than this power of the fall before.
-FALLS, STILL_FALLING = 1.4, 0.8
+# the noise and levels out: between these it falls by less than this power of the fall before, and
+# by less than this ratio, which photographs with little power there exceed.
+FALLS, STILL_FALLING, LEVELLED = 1.4, 0.8, 2.0
 TEXTURE_EVERYWHERE = "texture everywhere: correlation could not be told"
 COMPRESSED = "compressed as JPEG: this is what is left of it"
 # Large blocks whose low frequencies have so many times the power, relative to high ones, that small
@@ -80,9 +86,13 @@ LEAST_BLOCKS = 40
 # Square root of the number of pixels from which on blocks are cut further apart.
 LARGEST = 1000
 LEAST_VARIANCE = 1e-9  # of a picture between 0 and 1
+# Between these the square of a contrast, and of a small share of it, is a number as well.
+LEAST_CONTRAST, LARGEST_CONTRAST = 1e-140, 1e150
 # Noise of less than this many times the variance of rounding cannot be told from it.
 ABOVE_ROUNDING = 1.5
-MOST_CONSTANT = 0.3
+# Of pictures with more constant blocks than this the others are looked at if in that share of them
+# fewer neighbours are equal than the last.
+MOST_CONSTANT, LEAST_NOISY, FEW_EQUAL = 0.3, 0.35, 0.2
 # Noise of a smaller deviation than this share of the contrast could as well be the picture.
 LEAST_OF_CONTRAST = 0.0015
 
@@ -99,9 +109,15 @@ def estimate(values: Array, observed: Mask | None = None) -> tuple[Noise, Mask]:
     if seen.size == 0 or seen.min() == seen.max():
         return _untold("the picture has one value only"), nowhere
     # In units of its own contrast, so that scale and offset of a picture change nothing else.
-    low, contrast = float(seen.min()), float(seen.max() - seen.min())
+    low = float(seen.min())
+    contrast = float(seen.max()) - low
+    if not LEAST_CONTRAST < contrast < LARGEST_CONTRAST:
+        return _untold("its variance is too large or too small a number"), nowhere
     picture = _Picture(np.where(observed, (values - low) / contrast, 0.0), observed)
     noise, outliers = _of_unit_picture(picture)
+    step = rounding_step(picture.values[observed])
+    if not noise.told and are_few_photons(picture.values, observed, step):
+        noise, outliers = Noise(gain=step), nowhere
     return noise.scaled(-low / contrast, 1 / contrast), outliers
 
 
@@ -137,13 +153,17 @@ class _Picture:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """A multiple of the variance that a line gives."""
+    """A multiple of the variance that a line gives, and not less than that of rounding.
+
+    Values that are rounded differ by a whole step or not at all, however little noise there is.
+    """
 
     line: Line
     factor: float
+    rounding: float
 
     def __call__(self, signal: Array) -> Array:
-        return self.factor * self.line(signal)
+        return np.maximum(self.factor * self.line(signal), self.rounding)
 
 
 def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
@@ -166,7 +186,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
         return _untold(reason), outliers
     curves = _curves(picture, white, least)
     # The first variances are those of high frequencies: of correlated noise, a small part.
-    outliers = _outliers(picture, curves, [max(curve.ratio, 1.0) for curve in curves])
+    outliers = _outliers(picture, curves, [max(curve.ratio, 1.0) for curve in curves], step)
     picture = _without(picture, outliers, curves, step)
     if min(len(blocks.mean) for blocks in picture.blocks(SIDE, STEP)) < LEAST_BLOCKS:
         return _untold("nearly all of the picture is clipped or of one value"), outliers
@@ -186,7 +206,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
     if cross is not None:
         curves = _whole_variances(picture, curves, _own(cross), least)
         cross = unit_variance(cross)
-    outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves))
+    outliers = _outliers(_Picture(values, observed), curves, [1.0] * len(curves), step)
     low, high = np.quantile(values[observed], (0.01, 0.99))
     hardly_any = (LEAST_OF_CONTRAST * (high - low)) ** 2
     noise = _law(curves, picture, step, least, cross is not None, hardly_any)
@@ -226,9 +246,44 @@ def _why_not(picture: _Picture) -> str:
     if min(whole.sum() for whole in known) < LEAST_BLOCKS:
         return "the picture is too small, or too much of it is missing"
     varying = min(len(blocks.mean) / whole.sum() for blocks, whole in zip(sets, known, strict=True))
-    if varying < 1 - MOST_CONSTANT or min(len(blocks.mean) for blocks in sets) < LEAST_BLOCKS:
+    if min(len(blocks.mean) for blocks in sets) < LEAST_BLOCKS or (
+        varying < 1 - MOST_CONSTANT and _noisy_share(picture) < LEAST_NOISY
+    ):
         return "much of the picture is of one value, without noise"
     return ""
+
+
+def much_is_of_one_value(values: NDArray[np.floating], observed: Mask | None) -> bool:
+    """Whether many blocks of a picture (rows, columns, channels) are without noise."""
+    known = values if observed is None else np.where(observed, values, np.nan)
+    shares = [
+        float((np.ptp(blocks, axis=(1, 2)) == 0).mean()) if len(blocks) else 0.0
+        for blocks in map(_separate_blocks, np.moveaxis(known, 2, 0))
+    ]
+    return max(shares) > MOST_CONSTANT
+
+
+def _separate_blocks(channel: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Blocks beside each other of which nothing is NaN."""
+    rows, columns = (size // SIDE * SIDE for size in channel.shape)
+    parts = channel[:rows, :columns].reshape(rows // SIDE, SIDE, columns // SIDE, SIDE)
+    blocks = parts.swapaxes(1, 2).reshape(-1, SIDE, SIDE)
+    return np.asarray(blocks[~np.isnan(blocks).any((1, 2))])
+
+
+def _noisy_share(picture: _Picture) -> float:
+    """Share of the blocks of more than one value in which few neighbours are equal.
+
+    It is small in drawings and screenshots, and large where a detector clips what is dark.
+    """
+    noisy, number = 0, 0
+    for channel in np.moveaxis(np.where(picture.known, picture.values, np.nan), 2, 0):
+        blocks = _separate_blocks(channel)
+        blocks = blocks[np.ptp(blocks, axis=(1, 2)) > 0]
+        along, across = ((np.diff(blocks, axis=axis) == 0).mean((1, 2)) for axis in (1, 2))
+        noisy += int(np.count_nonzero(along + across < 2 * FEW_EQUAL))
+        number += len(blocks)
+    return noisy / max(number, 1)
 
 
 def _curves(picture: _Picture, spectra: list[Array], least: float) -> list[Curve]:
@@ -264,13 +319,13 @@ def _whole_variances(
     ]
 
 
-def _outliers(picture: _Picture, curves: list[Curve], factors: list[float]) -> Mask:
+def _outliers(picture: _Picture, curves: list[Curve], factors: list[float], step: float) -> Mask:
     found = np.zeros(picture.values.shape, bool)
     for channel, (curve, factor) in enumerate(zip(curves, factors, strict=True)):
         found[..., channel] = find_outliers(
             picture.values[..., channel],
             picture.known[..., channel],
-            _Scaled(curve.line, factor),
+            _Scaled(curve.line, factor, step**2 / 12),
             curve.line.gain,
         )
     return found
@@ -311,7 +366,7 @@ def _correlation(
     falls = middle > FALLS * (high + highest) / 2
     if max(abs(typical[1, 0]), abs(typical[0, 1])) < LEAST_CORRELATION or not falls:
         return None, _unless_apart(flattest.between_high), ""
-    if 1 <= high / highest < (middle / high) ** STILL_FALLING:
+    if 1 <= high / highest < min((middle / high) ** STILL_FALLING, LEVELLED):
         return None, None, TEXTURE_EVERYWHERE
     small = block_spectrum(typical, SIDE)
     measured, choosing = split_frequencies(np.ones((SIDE, SIDE)))

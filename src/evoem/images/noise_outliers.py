@@ -44,8 +44,9 @@ SIGNALS = 64
 PLACES_AT_ONCE = 200_000
 # An extreme value shared by so many outliers, and by this share of them, is that of an impulse.
 LEAST_SHARED, SHARED = 20, 0.1
-# If that many outliers are impulses, other values have to stand out this many times as far.
-MOSTLY_IMPULSES, OTHERS_BEYOND = 0.5, 2.0
+# If that many outliers are impulses, other values have to stand out this many times as far: where
+# impulses are at one end of the range, they may be hot pixels of which others are not as bright.
+MOSTLY_IMPULSES, OTHERS_BEYOND_ONE_END, OTHERS_BEYOND_BOTH = 0.5, 1.5, 2.0
 # Odds of an impulse over noise at which a value is called one.
 ODDS = 100.0
 
@@ -112,8 +113,10 @@ def find_outliers(
         stands_out.ravel()[where] = measure
         nearby = observed & _dilated(outliers)
     impulses = _impulses(channel, observed, outliers, variance)
-    if (impulses & outliers).sum() > MOSTLY_IMPULSES * outliers.sum():
-        outliers &= stands_out > OTHERS_BEYOND
+    ends = channel[impulses & outliers]
+    if ends.size > MOSTLY_IMPULSES * outliers.sum():
+        at_both = ends.min() < ends.max()
+        outliers &= stands_out > (OTHERS_BEYOND_BOTH if at_both else OTHERS_BEYOND_ONE_END)
     return outliers | impulses
 
 

@@ -11,8 +11,16 @@ from evoem.images.noise_model import Noise
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# What matplotlib writes by itself. A name without any of them is a PNG file's.
+SUFFIXES = (".png", ".svg", ".pdf", ".eps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 # Width of the title in letters; points of the law.
 WIDTH, POINTS = 100, 200
+
+
+def check_suffix(suffix: str) -> None:
+    """Refuse what no plot can be written as."""
+    if suffix and suffix.lower() not in SUFFIXES:
+        raise ValueError(f"plot must end in one of {', '.join(SUFFIXES)}; got {suffix!r}.")
 
 
 def drawn(noise: Noise, suffix: str) -> bytes:
@@ -27,7 +35,7 @@ def drawn(noise: Noise, suffix: str) -> bytes:
     draw_variance(variance, noise)
     draw_correlation(correlation, noise)
     file = BytesIO()
-    figure.savefig(file, format=suffix.lstrip(".") or "png")
+    figure.savefig(file, format=suffix.lower().lstrip(".") or "png")
     return file.getvalue()
 
 

@@ -1,6 +1,7 @@
 """Deal with the noise of an image before a model learns from its patches.
 
-White Gaussian noise needs nothing: its level is learnt with the dictionary. Other noise is told
+White Gaussian noise needs nothing: its level is learnt with the dictionary, unless wide areas have
+none, which would pull it down. Other noise, and that, is told
 from the image (`noise_estimation`) or given, and the image is transformed so that it becomes white
 and of unit variance (`noise_transform`); values that are no measurements count as missing.
 """
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from evoem.images import canonical_arrays
 from evoem.images.canonical_arrays import Canonical
-from evoem.images.noise_estimation import estimate
+from evoem.images.noise_estimation import estimate, much_is_of_one_value
 from evoem.images.noise_model import Noise
 from evoem.images.noise_outliers import filled, find_outliers
 from evoem.images.noise_transform import LEAST_PHOTONS
@@ -57,6 +58,7 @@ class Found(NamedTuple):
     noise: Noise | None  # None if it was not looked for
     matters: bool = False  # whether anything is done about it
     outliers: NDArray[np.bool_] | None = None  # if there are enough of them
+    wide_areas: bool = False  # whether there are some of one value, without noise
 
 
 def find(canonical: Canonical, wanted: str | Noise) -> Found:
@@ -70,12 +72,12 @@ def find(canonical: Canonical, wanted: str | Noise) -> Found:
     share = share_of_contrast(noise, seen)
     if not noise.told or share < LEAST_NOISE:
         return Found(noise)
-    noise = restricted(noise, wanted)
+    noise, wide_areas = restricted(noise, wanted), much_is_of_one_value(seen.values, seen.observed)
     if outliers.mean() < WORTH_TREATING or share < LEAST_NOISE_BESIDE_OUTLIERS:
-        return Found(noise, matters=True)
+        return Found(noise, True, None, wide_areas)
     if seen.values.shape != canonical.shape:
-        return Found(noise, True, outliers_by_strips(canonical, noise))
-    return Found(noise, True, outliers[canonical.band.rows])
+        return Found(noise, True, outliers_by_strips(canonical, noise), wide_areas)
+    return Found(noise, True, outliers[canonical.band.rows], wide_areas)
 
 
 def outliers_of(canonical: Canonical, noise: Noise) -> NDArray[np.bool_]:
@@ -112,7 +114,7 @@ def prepare(
     found = find(canonical, wanted) if shared is None else shared
     noise, outliers, notes = found.noise, found.outliers, list[str]()
     if noise is None or not found.matters:
-        return Prepared(canonical, noise)
+        return Prepared(canonical, noise, not_told(noise))
     if shared is not None and outliers is not None:
         outliers = outliers_of(canonical, noise)
     if canonical.observed is not None and noise.correlation is not None:
@@ -124,9 +126,17 @@ def prepare(
     if outliers is not None:
         notes.append(f"{canonical.band.count(outliers)} outliers were treated as missing.")
         canonical = without_outliers(canonical, outliers, noise)
-    if noise.kind == "gaussian":
+    if noise.kind == "gaussian" and not found.wide_areas:
         return Prepared(canonical, noise, tuple(notes))
     return Prepared(canonical_arrays.with_white_noise(canonical, noise), noise, tuple(notes))
+
+
+def not_told(noise: Noise | None) -> tuple[str, ...]:
+    """A note if the noise of an image was looked for and could not be told."""
+    if noise is None or noise.told:
+        return ()
+    reason = "; ".join(noise.notes)
+    return (f"The noise could not be told, and was taken to be white: {reason}.",)
 
 
 def to_be_told_from(canonical: Canonical) -> Canonical:

@@ -38,7 +38,7 @@ from evoem.images.noise_transform import NoiseTransform
 from evoem.images.patches import Grid
 from evoem.models.subspace.small_systems import System, cholesky, solve_back
 from evoem.runtime import interrupts
-from evoem.runtime.compile import kernel
+from evoem.runtime.compile import kernel, part_of_kernel
 from evoem.runtime.threads import in_threads
 
 # Widths of the patches of each pass in turn, of a grey image: first much is seen of each, which
@@ -157,7 +157,7 @@ def offsets_within(radius: int) -> NDArray[np.int64]:
     return offsets[np.argsort((offsets**2).sum(1), kind="stable")]
 
 
-@kernel
+@part_of_kernel
 def find_similar(guide, usable, top, shape, offsets, lefts, found, counts):
     """For each of some left columns, the patches around the one there, the most similar first.
 
@@ -205,7 +205,7 @@ def find_similar(guide, usable, top, shape, offsets, lefts, found, counts):
                 counts[n] = min(counts[n] + 1, n_similar)
 
 
-@kernel
+@part_of_kernel
 def centre_patches(group, mean):
     """Patches become Z, in place."""
     K, D = group.shape
@@ -221,7 +221,7 @@ def centre_patches(group, mean):
             group[k, d] = (group[k, d] - mean[d]) * scale
 
 
-@kernel
+@part_of_kernel
 def divide_by_deviations(images, shape, found, Z, unit):
     """Z in units of the noise's deviation at each value of similar patches, which `unit` gets."""
     height, width, channels, n_lefts = shape
@@ -240,7 +240,7 @@ def divide_by_deviations(images, shape, found, Z, unit):
             Z[k, d] /= unit[d]
 
 
-@kernel
+@part_of_kernel
 def cholesky_whiten(Z, seen, noise, U, variance):
     """U = L⁻¹ Z, where A = L Lᵀ over observed values, and the variance of a patch observed so."""
     K, D = Z.shape
@@ -274,7 +274,7 @@ def cholesky_whiten(Z, seen, noise, U, variance):
             variance[d] = total * variance[d] + noise.residual
 
 
-@kernel
+@part_of_kernel
 def posterior_mean(y, seen, U, noise, mean):
     """Mean of a patch given its observed values, and U of those similar to it.
 
@@ -293,7 +293,7 @@ def posterior_mean(y, seen, U, noise, mean):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
 
 
-@kernel
+@part_of_kernel
 def covariance_of(Z, covariance):
     """Zᵀ Z."""
     K, D = Z.shape
@@ -304,7 +304,7 @@ def covariance_of(Z, covariance):
                 covariance[c, d] += Z[k, c] * Z[k, d]
 
 
-@kernel
+@part_of_kernel
 def posterior_mean_of_incomplete(y, seen, Z, covariance, noise, mean):
     """The same mean for a patch with missing values, whose factor no other patch can use.
 
@@ -353,7 +353,7 @@ def posterior_mean_of_incomplete(y, seen, Z, covariance, noise, mean):
         mean[d] += kept * (y[d] - mean[d]) * seen[d]
 
 
-@kernel
+@part_of_kernel
 def _gather(image, top, begin, height, span, patch):
     """Values of the patch whose rows start at these places."""
     for u in range(height):
@@ -361,7 +361,7 @@ def _gather(image, top, begin, height, span, patch):
             patch[u * span + v] = image[top + u, begin + v]
 
 
-@kernel
+@part_of_kernel
 def estimate_group(images, shape, found, noise, weighting, scratch, sums):
     """Estimate patches that are similar to each other, and add them to sums.
 

@@ -158,7 +158,7 @@ def _fitted(
     grid = patches.regular_grid(shape, patch_size, stride, kind.margin)
     n_learnt = settings["n_learnt"]
     if thread_seconds is not None and preset != "paper":
-        n_learnt = budget.patches_in_time(thread_seconds, settings, given, canonical.observed)
+        n_learnt = budget.patches_in_time(thread_seconds, settings, given, canonical)
     if "rank" in settings and "n_latents" not in given:
         room = budget.patches_in_memory(canonical, grid, settings, memory)
         fewer = n_latents_for(kind.presets[preset], min(room, n_learnt))

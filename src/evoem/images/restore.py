@@ -20,7 +20,7 @@ from evoem.images.canonical_arrays import Canonical
 from evoem.images.heldout_selection import Score, Selection, hold_out, select_plan
 from evoem.images.image_models import IMAGE_MODELS, estimator_maker
 from evoem.images.journal import UNKEPT, Journal, journal_of
-from evoem.images.learning import Fit, learn
+from evoem.images.learning import Callback, Fit, Progress, learn
 from evoem.images.merging import Merged
 from evoem.images.noise_model import Noise
 from evoem.images.noise_stage import Prepared
@@ -29,6 +29,7 @@ from evoem.images.plan import Plan, check, noise_of, plans_for
 from evoem.images.reconstruction import standard_deviations, whole_image
 from evoem.images.settings import checked
 from evoem.images.stack_model import learn_stack
+from evoem.images.stacks import Stack
 from evoem.runtime import interrupts, stages
 from evoem.runtime.atomic_files import write_together, write_whole
 from evoem.runtime.communicator import ALONE
@@ -467,6 +468,8 @@ def restore_canonical(
             held_out = hold_out(canonical, plans[0].seed)
             chosen = select_plan(held_out, plans, clock, options["callback"], journal)
         fit = chosen.fit or learn(canonical, chosen.plan, clock, options["callback"], journal)
+        if fit.ended == "interrupted" and not fit.model.infos:
+            interrupts.give_up()
         return finished(fit, chosen, clock, prepared, of_noise, journal)
 
 
@@ -567,8 +570,9 @@ def restore_stack(
         learnt = None
         if any(journal.recall(f"slice {number}") is None for number in varied):
             with journal.within("stack"):
+                seen = options | {"callback": seeing_all(options["callback"], slices, varied)}
                 learnt = learn_stack(
-                    [slices[number] for number in varied], keep_observed, options, clock, journal
+                    [slices[number] for number in varied], keep_observed, seen, clock, journal
                 )
         while_learning = noted.number
         for number, whole in enumerate(slices):
@@ -593,6 +597,36 @@ def restore_stack(
                 journal.keep()
             clock = Clock(time.perf_counter(), None)  # of this slice alone
             yield result
+
+
+def seeing_all(
+    callback: Callback | None, slices: Sequence[Canonical], varied: Sequence[int]
+) -> Callback | None:
+    """A callback whose `progress.restored()` has all slices, also those of one value."""
+    if callback is None:
+        return None
+
+    def told(progress: Progress) -> Any:
+        def restored() -> NDArray[Any]:
+            images = np.stack([one.image for one in slices])
+            images[list(varied)] = progress.restored()
+            return images
+
+        return callback(progress._replace(restored=restored))
+
+    return told
+
+
+def restore_each(
+    stack: Stack, *, keep_observed: bool = False, **options: Unpack[Options]
+) -> Iterator[Restoration]:
+    """Restore an image, or the slices of a stack by one model, each when it is asked for."""
+    started = time.perf_counter()
+    chosen = checked("restore", options)
+    slices = list(stack.slices())
+    journal = journal_of(slices, keep_observed, chosen)
+    yield from restore_all(slices, keep_observed, chosen, started, journal)
+    journal.keep(at_once=True)
 
 
 @with_options

@@ -62,6 +62,7 @@ def checked(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if options["noise"] is not None:
         noise_stage.check(options["noise"])
     validation.restarts(options["restarts"], options["select"])
+    validation.resumable(options["checkpoint"], options["resume"])
     validation.jobs(options["n_jobs"])
     validation.callback(options["callback"])
     if options["comm"] is not None:

@@ -19,13 +19,14 @@ from evoem.images.canonical_arrays import Canonical
 from evoem.images.heldout_selection import Selection, hold_out, select_plan
 from evoem.images.image_models import IMAGE_MODELS
 from evoem.images.journal import Journal
-from evoem.images.learning import Fit, learn
+from evoem.images.learning import Callback, Fit, Progress, learn
 from evoem.images.noise_stage import Prepared
 from evoem.images.patch_model import PatchModel, PatchSource, States
 from evoem.images.patches import Grid
 from evoem.images.plan import Plan, check, noise_of, plans_for
+from evoem.images.reconstruction import whole_image
 from evoem.images.settings import stride_for
-from evoem.runtime import stages
+from evoem.runtime import interrupts, stages
 from evoem.runtime.communicator import ALONE
 
 # Values of the stacked image: many more than there are patches to learn from.
@@ -92,6 +93,15 @@ class StackFit(NamedTuple):
             one.adopt(of_all.learnt, finish.search_steps)
         one.n_there = len(self.slices) * self.grid.n_patches
         return self.fit._replace(model=one, finish=finish)
+
+    def images(self) -> NDArray[Any]:
+        """All slices, as they would be returned now."""
+        plan, images = self.chosen.plan, []
+        for number, one in enumerate(self.slices):
+            fit = self.fit_of(number, quickly=False)
+            mean = whole_image(fit.model, fit.finish, plan.merge, plan.keep_observed).mean
+            images.append(canonical_arrays.write(one.canonical, mean, plan.keep_observed))
+        return np.stack(images)
 
     def _kept_of(self, number: int) -> KeptPatches:
         grid = self.fit.model.source.grid
@@ -182,17 +192,43 @@ def learn_stack(
     chosen = Selection(plans[0], ())
     if options["select"] is not None:
         held_out = hold_out(whole, plans[0].seed)
-        chosen = select_plan(held_out, plans, clock, options["callback"], journal)
+        told = as_given(options["callback"], parts)
+        chosen = select_plan(held_out, plans, clock, told, journal)
     grid = grid_of(chosen.plan, shape)
     measure = partial(budget.forecast_of_slices, parts[0].canonical, grid, len(slices))
+
+    def of_all(fit: Fit) -> StackFit:
+        own = grid
+        if fit.coarse:  # its patches are others
+            patch_size = max(fit.model.source.grid.patch)
+            stride = stride_for((shape[0], shape[1], shape[2]), patch_size)
+            own = patches.regular_grid((shape[0], shape[1], shape[2]), patch_size, stride)
+        return StackFit(fit, chosen, own, parts, chosen_bands, kept_by(fit.model))
+
     fit = chosen.fit or learn(
-        whole, chosen.plan, clock, options["callback"], journal, measure=measure
+        whole,
+        chosen.plan,
+        clock,
+        options["callback"],
+        journal,
+        measure=measure,
+        images_of=lambda fit: of_all(fit).images(),
     )
-    if fit.coarse:  # its patches are others
-        patch_size = max(fit.model.source.grid.patch)
-        stride = stride_for((shape[0], shape[1], shape[2]), patch_size)
-        grid = patches.regular_grid((shape[0], shape[1], shape[2]), patch_size, stride)
-    return StackFit(fit, chosen, grid, parts, chosen_bands, kept_by(fit.model))
+    if fit.ended == "interrupted" and not fit.model.infos:
+        interrupts.give_up()
+    return of_all(fit)
+
+
+def as_given(callback: Callback | None, parts: Sequence[Prepared]) -> Callback | None:
+    """A callback that sees slices as they are while none of them is restored."""
+    if callback is None:
+        return None
+
+    def told(progress: Progress) -> Any:
+        given = [one.canonical.image for one in parts]
+        return callback(progress._replace(restored=lambda: np.stack(given)))
+
+    return told
 
 
 def kept_by(model: PatchModel) -> KeptPatches:

@@ -24,10 +24,11 @@ def panels(shown: "Shown") -> dict[str, viewing.Array]:
     seen = shown.seen
     low, high = viewing.shown_range(before[seen], after, shown.restored.dtype)
     std = shown.std.mean(axis=2)
+    brightest = viewing.largest_shown(std)
     return {
         "given": viewing.colours(before, seen, low, high),
         "restored": viewing.colours(after, np.isfinite(after), low, high),
-        f"standard deviation, 0 to {std.max():.3g}": viewing.heat(std, float(std.max())),
+        f"standard deviation, 0 to {brightest:.3g}": viewing.heat(std, brightest),
     }
 
 

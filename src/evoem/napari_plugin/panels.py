@@ -116,8 +116,9 @@ class RestorePanel:
         self.worker.start()
 
     def _stopped(self) -> None:
-        self._wish.stop = True
-        self.words.value = "stopping after this iteration"
+        self._wish.keep()
+        after = "plane" if self._wish.enough else "iteration"
+        self.words.value = f"stopping after this {after}"
 
     def _cancelled(self) -> None:
         self._wish.cancel = True
@@ -165,6 +166,7 @@ class Results:
                 **where,
             )
             self._image.metadata["evoem"] = news.results
+            self._viewer.layers.selection.active = self._image
 
     def _like(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: self._meta[name] for name in names if name in self._meta}

@@ -1,19 +1,21 @@
-"""Arrays of layers as planes that are restored one by one, without importing napari."""
+"""Arrays of layers as planes that one model learns from, without importing napari."""
 
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evoem.images.learning import Progress
-from evoem.images.restore import Restoration, restore
+from evoem.images.restore import Restoration, restore_each
+from evoem.images.stacks import Stack
 
-# A preview takes as long as finishing the plane: of the time, at most one in so many parts.
+# A preview takes as long as finishing the picture: of the time, at most one in so many parts.
 PREVIEW_SHARE = 4.0
+LEARNT = 0.7  # of the work, roughly
 
 
 class Planes(NamedTuple):
@@ -29,8 +31,17 @@ class Wish:
     """What somebody wants of a run, from another thread."""
 
     def __init__(self) -> None:
-        self.stop = False  # and keep what was learnt
+        self.stop = False  # learning, and keep what was learnt
+        self.enough = False  # of planes that are restored, once all is learnt
         self.cancel = False
+        self.learnt = False
+
+    def keep(self) -> None:
+        """End as soon as there is something to keep."""
+        if self.learnt:
+            self.enough = True
+        else:
+            self.stop = True
 
 
 class Told(NamedTuple):
@@ -40,6 +51,9 @@ class Told(NamedTuple):
     share: float
     values: NDArray[Any] | None = None
     results: list[Restoration] | None = None
+
+
+Tell = Callable[[Told], None]
 
 
 class Cancelled(Exception):
@@ -69,7 +83,7 @@ def planes_of(data: Any, colour: bool, labels: Any = None) -> Planes:
 
 
 def run(planes: Planes, options: dict[str, Any], wish: Wish) -> Iterator[Told]:
-    """Restore plane after plane in a thread of its own, and tell how far it is."""
+    """Restore all planes in a thread of its own, and tell how far it is."""
     said: queue.SimpleQueue[Told | BaseException] = queue.SimpleQueue()
 
     def work() -> None:
@@ -93,30 +107,29 @@ def run(planes: Planes, options: dict[str, Any], wish: Wish) -> Iterator[Told]:
         wish.cancel = True  # whoever does not listen to the end wants no more
 
 
-def _restored(planes: Planes, options: dict[str, Any], wish: Wish, tell: Any) -> Told:
-    values, results = planes.pixels.copy(), []
-    number = len(planes.pixels)
-    for place, pixels in enumerate(planes.pixels):
-        tell(Told(_named("looking at the noise", place, number), place / number))
-        results.append(
-            restore(
-                pixels,
-                mask=None if planes.masks is None else planes.masks[place],
-                channel_axis=-1 if planes.colour else None,
-                callback=_watch(planes, values, place, wish, tell),
-                **options,
-            )
-        )
-        values[place] = results[-1].image
+def _restored(planes: Planes, options: dict[str, Any], wish: Wish, tell: Tell) -> Told:
+    values, results = planes.pixels.copy(), list[Restoration]()
+    number = len(values)
+    masks = [None] * number if planes.masks is None else list(planes.masks)
+    axis = -1 if planes.colour else None
+    stack = Stack(planes.pixels, masks, axis, True, [None] * number)
+    tell(Told("looking at the noise", 0.0))
+    for result in restore_each(stack, callback=_watch(planes, wish, tell), **options):
+        values[len(results)] = result.image
+        results.append(result)
         if wish.cancel:
             raise Cancelled
-        if wish.stop:
+        if wish.enough:
             break
+        if len(results) < number:
+            share = LEARNT + (1 - LEARNT) * len(results) / number
+            words = f"putting plane {len(results) + 1} of {number} together"
+            tell(Told(words, share, values.reshape(planes.shape).copy()))
     return Told("done", 1.0, values.reshape(planes.shape), results)
 
 
-def _watch(planes: Planes, values: NDArray[Any], place: int, wish: Wish, tell: Any) -> Any:
-    number, last, took = len(planes.pixels), -np.inf, 0.0
+def _watch(planes: Planes, wish: Wish, tell: Tell) -> Callable[[Progress], bool]:
+    last, took = -np.inf, 0.0
 
     def watch(progress: Progress) -> bool:
         nonlocal last, took
@@ -124,26 +137,21 @@ def _watch(planes: Planes, values: NDArray[Any], place: int, wish: Wish, tell: A
             raise Cancelled
         words = f"{progress.stage}, {progress.iteration} of {progress.max_iter}"
         learning = progress.stage == "learning"
-        part = (0.1 + 0.8 * progress.iteration / progress.max_iter) if learning else 0.05
-        share = (place + part) / number
+        share = (0.1 + 0.6 * progress.iteration / progress.max_iter) if learning else 0.05
         is_last = learning and progress.iteration == progress.max_iter
         preview = None
         started = time.monotonic()
         if not (wish.stop or is_last) and started - last >= (PREVIEW_SHARE - 1) * took:
-            values[place] = progress.restored()
+            preview = progress.restored().reshape(planes.shape)
             last = time.monotonic()
             took = last - started
-            preview = values.reshape(planes.shape).copy()
         if wish.stop or is_last:
-            words = "putting the plane together"
-        tell(Told(_named(words, place, number), share, preview))
+            wish.learnt = True
+            words = "putting the picture together"
+        tell(Told(words, share, preview))
         return wish.stop
 
     return watch
-
-
-def _named(words: str, place: int, number: int) -> str:
-    return words if number == 1 else f"plane {place + 1} of {number}: {words}"
 
 
 def uncertainty(planes: Planes, results: list[Restoration]) -> NDArray[np.float32]:

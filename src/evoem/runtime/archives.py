@@ -7,6 +7,8 @@ import json
 import math
 import os
 import struct
+import tokenize
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -105,9 +107,15 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int) -> NDArr
         version = npy.read_magic(opened)
         if version != (1, 0):
             raise ValueError(f"{entry.filename} is no array")
-        shape, fortran, dtype = npy.read_array_header_1_0(
-            opened, max_header_size=LONGEST_ENTRY_HEADER
-        )
+        try:
+            # NumPy warns of what looks as if Python 2 had written it.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                shape, fortran, dtype = npy.read_array_header_1_0(
+                    opened, max_header_size=LONGEST_ENTRY_HEADER
+                )
+        except (SyntaxError, tokenize.TokenError) as error:
+            raise ValueError(f"{entry.filename} does not say what it holds") from error
         if dtype.hasobject or dtype.kind not in "biuf":
             raise ValueError(f"{entry.filename} must hold numbers; got {dtype}")
         if not all(type(length) is int and length >= 0 for length in shape):

@@ -1,4 +1,4 @@
-"""Write files whole or not at all."""
+"""Write files, and folders that are pictures, whole or not at all."""
 
 import errno
 import hashlib
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 try:
     import fcntl
@@ -29,21 +29,38 @@ class FileError(ValueError):
     """A file that cannot be read or written, said in one sentence."""
 
 
-Write = Callable[[IO[bytes]], object]
+class FolderWrite(NamedTuple):
+    """What writes a folder."""
+
+    fill: Callable[[Path], object]
+    may_replace: Callable[[Path], bool]  # whether a folder is of the same kind
 
 
-def check_place(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
+WriteFile = Callable[[IO[bytes]], object]
+Write = WriteFile | FolderWrite
+
+
+def check_place(
+    path: Path,
+    *,
+    force: bool,
+    inputs: Iterable[Path] = (),
+    may_replace: Callable[[Path], bool] | None = None,
+) -> None:
     """Refuse a path that nothing could be written to; an existing file too, unless `force`.
 
-    What is read, `inputs`, is never written over; nor is anything but a file, such as a device.
+    What is read, `inputs`, is never written over; nor is anything but a file, such as a device. If
+    a folder is to be written, nothing but a folder that it `may_replace` is written over.
     """
     try:
         folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
             raise FileError(f"{path} must be in an existing folder; found no {folder}.")
-        if path.is_dir():
+        if may_replace is not None:
+            _check_folder(path, force, inputs, may_replace)
+        elif path.is_dir():
             raise FileError(f"{path} must be a file; got a folder.")
-        if path.exists():
+        elif path.exists():
             if not path.is_file():
                 raise FileError(f"{path} must be a file; got a pipe, a device or the like.")
             if any(other.exists() and path.samefile(other) for other in inputs):
@@ -62,6 +79,22 @@ def check_place(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None
         raise FileError(f"{str(path)!r} must be the path of a file; got an {error}.") from error
 
 
+def _check_folder(
+    path: Path, force: bool, inputs: Iterable[Path], may_replace: Callable[[Path], bool]
+) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise FileError(f"{path} must be a folder, as its name says; found a file.")
+    target = Path(os.path.realpath(path))
+    if any(target in (real := Path(os.path.realpath(one)), *real.parents) for one in inputs):
+        raise FileError(f"{path} must not be written over: it is read.")
+    if not may_replace(path):
+        raise FileError(f"{path} must not be written over: it is a folder of another kind.")
+    if not force:
+        raise FileError(f"{path} must not exist yet unless force is given; found a folder.")
+
+
 def write_whole(path: Path, write: Write, *, force: bool) -> None:
     """Write a file, or nothing; see `write_together`."""
     write_together({path: write}, force=force)
@@ -73,29 +106,42 @@ def write_together(outputs: Mapping[Path, Write], *, force: bool) -> None:
     Existing files are replaced only with `force`, and keep their permissions. What was moved before
     something failed is moved back. Two paths must not lead to the same file.
     """
+    if not outputs:
+        return
     targets = {path: Path(os.path.realpath(path)) for path in outputs}  # a link stays a link
+
+    def check(path: Path) -> None:
+        write = outputs[path]
+        rule = write.may_replace if isinstance(write, FolderWrite) else None
+        check_place(path, force=force, may_replace=rule)
+
     for path in outputs:
-        check_place(path, force=force)
+        check(path)
     with _told(next(iter(outputs))), ExitStack() as opened, ExitStack() as undone:
-        beside = {}
+        beside: dict[Path, _Beside | _FolderBeside] = {}
         for path in sorted(outputs, key=targets.__getitem__):  # nobody waits for who waits for him
             with _told(path):
-                beside[path] = opened.enter_context(_beside(targets[path]))
-                outputs[path](beside[path].file)
-                beside[path].complete()
+                beside[path] = _written(outputs[path], targets[path], opened)
         for path in outputs:
             with _told(path):
-                check_place(path, force=force)  # another process may have made it
-                target, existed = targets[path], targets[path].exists()
-                if existed:
-                    shutil.copymode(target, beside[path].path)
-                    undone.callback(os.replace, _kept(target, opened), target)
-                beside[path].take_place(force=force)
-                if not existed:
-                    undone.callback(target.unlink, missing_ok=True)
+                check(path)  # another process may have made it
+                beside[path].take_place_undoably(opened, undone, force=force)
         undone.pop_all()
     for folder in {target.parent for target in targets.values()}:
         _sync_folder(folder)
+
+
+def _written(write: Write, target: Path, opened: ExitStack) -> "_Beside | _FolderBeside":
+    """What is written beside the target, on the disk, and gone when `opened` is closed."""
+    if isinstance(write, FolderWrite):
+        folder = opened.enter_context(_folder_beside(target))
+        write.fill(folder.path)
+        folder.complete()
+        return folder
+    beside = opened.enter_context(_beside(target))
+    write(beside.file)
+    beside.complete()
+    return beside
 
 
 def _kept(target: Path, opened: ExitStack) -> Path:
@@ -124,7 +170,7 @@ def _told(path: Path) -> Iterator[None]:
         raise FileError(f"{path} must be written in full; writing failed: {error}.") from error
 
 
-def replace_whole(path: Path, write: Write) -> None:
+def replace_whole(path: Path, write: WriteFile) -> None:
     """Write a file that is written again and again: what was there stays until then."""
     target = Path(os.path.realpath(path))
     with _told(path):
@@ -175,6 +221,74 @@ class _Beside:
                 pass
         os.replace(self.path, self.target)
         self.moved = True
+
+    def take_place_undoably(self, opened: ExitStack, undone: ExitStack, *, force: bool) -> None:
+        """The same, so that what was there comes back when `undone` is closed."""
+        existed = self.target.exists()
+        if existed:
+            shutil.copymode(self.target, self.path)
+            undone.callback(os.replace, _kept(self.target, opened), self.target)
+        self.take_place(force=force)
+        if not existed:
+            undone.callback(self.target.unlink, missing_ok=True)
+
+
+class _FolderBeside:
+    """A new folder that is to take the place of another.
+
+    That takes two steps, between which no folder has the name. What is killed just then leaves the
+    old one beside, and who next writes there brings it back.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.path = _hidden(target, "folder to be")
+        self.kept = _hidden(target, "folder as it was")
+
+    def clear(self) -> None:
+        """Remove what is not in its place, and bring back what is in none."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        if self.kept.exists():
+            if self.target.exists():
+                shutil.rmtree(self.kept)
+            else:
+                self.kept.rename(self.target)
+
+    def complete(self) -> None:
+        """All was written to it."""
+        for folder, _, names in os.walk(self.path, topdown=False):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    os.fsync(file.fileno())
+            _sync_folder(Path(folder))
+
+    def take_place_undoably(self, opened: ExitStack, undone: ExitStack, *, force: bool) -> None:
+        """Take the name of the target; what had it comes back when `undone` is closed."""
+        undone.callback(self._step_back)
+        if self.target.exists():
+            shutil.copymode(self.target, self.path)
+            self.target.rename(self.kept)
+        self.path.rename(self.target)
+
+    def _step_back(self) -> None:
+        if not self.path.exists():
+            self.target.rename(self.path)
+        if self.kept.exists():
+            self.kept.rename(self.target)
+
+
+@contextmanager
+def _folder_beside(target: Path) -> Iterator[_FolderBeside]:
+    """A folder beside the target, which is gone at the end unless it has taken its place."""
+    with _beside(target):  # for whoever has that file
+        folder = _FolderBeside(target)
+        folder.clear()
+        try:
+            folder.path.mkdir()
+            yield folder
+        finally:
+            folder.clear()
 
 
 @contextmanager

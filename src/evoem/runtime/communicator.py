@@ -38,8 +38,8 @@ class Communicator(Protocol):
     def report(self) -> str:
         """What to tell of talking to others, beside what else is told of a run."""
 
-    def abort(self, message: str) -> None:
-        """End all processes, with a message."""
+    def abort(self, message: str, code: int = 1) -> None:
+        """End all processes, with the message of the first that wants to, and an exit code."""
 
 
 class OneProcess:
@@ -81,7 +81,7 @@ class OneProcess:
         """Nothing."""
         return ""
 
-    def abort(self, message: str) -> None:
+    def abort(self, message: str, code: int = 1) -> None:
         """End with a message."""
         raise SystemExit(message)
 
@@ -92,6 +92,17 @@ ALONE = OneProcess()
 def agreed(comm: Communicator, item: T) -> T:
     """What the first process has, where it may differ: clocks do."""
     return item if comm.size == 1 else comm.collect(item)[0]
+
+
+def check_alike(comm: Communicator, **settings: Any) -> None:
+    """Refuse settings that differ between processes, which would then wait for each other."""
+    said = comm.collect(settings) if comm.size > 1 else [settings]
+    for name, first in said[0].items():
+        for other in said:
+            if other[name] != first:
+                raise ValueError(
+                    f"{name} must be the same in all processes; got {first!r} and {other[name]!r}."
+                )
 
 
 def any_of(comm: Communicator, *said: bool) -> list[bool]:

@@ -174,6 +174,15 @@ def inlined_in_order(function: Callable[..., Any]) -> Any:
     return numba.njit(**INLINED | {"fastmath": FAST_MATH - {"reassoc"}})(function)
 
 
+# Such as make arrays, or are too large to be inlined everywhere: LLVM decides.
+PART = {name: value for name, value in INLINED.items() if name not in ("forceinline", "_nrt")}
+
+
+def part_of_kernel(function: Callable[..., Any]) -> Any:
+    """Compile a large part of kernels, as a part of them alone; it may make arrays."""
+    return numba.njit(**PART)(function)
+
+
 def unrolled(function: Callable[..., Any]) -> Any:
     """The same for a `function(k, ...)` whose loops are over the k active latents of a state.
 

@@ -16,23 +16,31 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from evoem.runtime import launchers
+
 if TYPE_CHECKING:
     from evoem.runtime.communicator import Communicator
 
 EXIT_INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
 EXIT_TERMINATED = 143
-SENTENCE = "evoem: interrupted before everything was written."
+LEAVING = [signal.SIGINT, signal.SIGTERM]
+UNWRITTEN = "interrupted before everything was written."
+SENTENCE = f"evoem: {UNWRITTEN}"
 
 
 class Interrupts:
     """What came while interrupts were noted."""
 
     def __init__(
-        self, acknowledge: Callable[[int], None] | None = None, several: bool = False
+        self,
+        acknowledge: Callable[[int], None] | None = None,
+        several: bool = False,
+        if_learnt: bool = False,
     ) -> None:
         self.number = 0
         self.came = 0  # to this process, of which others need not know yet, if there are several
         self.several = several
+        self.if_learnt = if_learnt
         self.waiting = False  # for a place to be raised at
         self.patience = 1  # how many may wait
         self._acknowledge = acknowledge
@@ -78,18 +86,22 @@ _MAY_RAISE = ContextVar("may_raise", default=0)  # from which interrupt on; 0: n
 
 @contextmanager
 def noted(
-    acknowledge: Callable[[int], None] | None = None, *, several: bool = False
+    acknowledge: Callable[[int], None] | None = None,
+    *,
+    several: bool = False,
+    if_learnt: bool = False,
 ) -> Iterator[Interrupts]:
     """Note interrupts, unless that is done already, or they are somebody else's business.
 
     `acknowledge` is called at once with the number of an interrupt that waits. Of `several`
-    processes all must do the same: there interrupts count from where they `agree`.
+    processes all must do the same: there interrupts count from where they `agree`. A result is
+    wanted in any case, or only `if_learnt`, see `give_up`.
     """
     outer = _NOTED.get()
     if outer is not None:
         yield outer
         return
-    own = Interrupts(acknowledge, several)
+    own = Interrupts(acknowledge, several, if_learnt)
     if not _in_main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield own
         return
@@ -150,6 +162,13 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
+def give_up() -> None:
+    """Where an interrupt came before anything was learnt: raise it if no result is wanted then."""
+    noted = _NOTED.get()
+    if noted is not None and noted.number and noted.if_learnt:
+        raise KeyboardInterrupt
+
+
 @contextmanager
 def terminable() -> Iterator[Termination]:
     """Let SIGTERM be an interrupt, unless it is somebody else's business."""
@@ -165,6 +184,12 @@ def terminable() -> Iterator[Termination]:
         _TERMINATION.reset(before)
 
 
+def exit_code() -> int:
+    """That of a program which was interrupted."""
+    termination = _TERMINATION.get()
+    return EXIT_TERMINATED if termination is not None and termination.came else EXIT_INTERRUPTED
+
+
 @contextmanager
 def termination_noted() -> Iterator[Termination]:
     """Note SIGTERM, and go on, unless it is somebody else's business."""
@@ -176,24 +201,48 @@ def termination_noted() -> Iterator[Termination]:
         yield own
 
 
+def _leave(number: int, frame: Any) -> None:
+    os.write(2, f"{SENTENCE}\n".encode())
+    if launchers.told_size() > 1:  # of a process that just ends others would not hear
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED)
+
+
+def _handlers() -> list[Any]:
+    return [signal.getsignal(one) for one in LEAVING]
+
+
 @contextmanager
 def leaving() -> Iterator[None]:
     """Leave the program at once, with a sentence, while nothing is to be lost.
 
-    Packages that are just being imported make other errors of a KeyboardInterrupt.
+    Packages that are just being imported make other errors of a KeyboardInterrupt, and so do those
+    that read a command line.
     """
-
-    def leave(number: int, frame: Any) -> None:
-        os.write(2, f"{SENTENCE}\n".encode())
-        os._exit(EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED)
-
-    signals = [signal.SIGINT, signal.SIGTERM]
-    usual = [signal.default_int_handler, signal.SIG_DFL]
-    if not _in_main_thread() or [signal.getsignal(one) for one in signals] != usual:
+    if not _in_main_thread() or _handlers() != [signal.default_int_handler, signal.SIG_DFL]:
         yield
         return
-    with _handled(signals, leave):
+    with _handled(LEAVING, _leave):
         yield
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """The part of a program that is `leaving` in which there is something to lose.
+
+    Behind it all is said and done: whoever interrupts then ends the program without a word.
+    """
+    if not _in_main_thread() or _handlers() != [_leave, _leave]:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for one in LEAVING:
+            signal.signal(one, signal.SIG_DFL)
 
 
 def _in_main_thread() -> bool:

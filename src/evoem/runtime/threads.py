@@ -147,7 +147,8 @@ def in_threads(
     take: Callable[[T], Any] = lambda result: None,
 ) -> None:
     """`work` on every part, by `n_jobs` threads; `take` gets the results in the parts' order."""
-    if n_jobs == 1:
+    n_jobs = min(n_jobs, len(parts))  # a system has room for some thousands of threads
+    if n_jobs <= 1:
         for part in parts:
             interrupts.check()
             take(work(part))

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from evoem.images import files, viewing
 from evoem.images.files import FileError, Picture
+from evoem.runtime.atomic_files import FolderWrite
 from evoem.ui.jobs import Jobs, sentence
 from evoem.ui.pictures import MOST_BYTES, Pictures, discard, safe_name, too_large
 
@@ -253,6 +254,8 @@ def _picture(stem: str, like: str, picture: Picture, pixels: NDArray[Any]) -> Re
         try:
             write = files.writer(f"picture{suffix}", picture)
         except FileError:
+            continue
+        if isinstance(write, FolderWrite):
             continue
         file = io.BytesIO()
         write(file)

@@ -4,7 +4,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from evoem import report
 from evoem.images import html_report
 from evoem.images.files import FileError
+from evoem.images.html_report import About
 from evoem.images.learning import Progress
 from evoem.images.options import PRESETS
-from evoem.images.restore import Restoration, restore
+from evoem.images.restore import Restoration, restore_each
 from evoem.ui.pictures import Given
 
 TASKS = ("denoise", "inpaint")
@@ -39,41 +40,38 @@ class Job:
         self.task, self.preset, self.keep = task, preset, keep
         self.facts = given.facts()
         self.state = "waiting"  # running, finishing, done, failed
-        self.stage, self.slice = "", 0
+        self.stage = ""
         self.iteration = self.max_iter = 0
         self.noise_level = self.seconds_left = 0.0
         self.bounds: list[float] = []
-        self.preview: tuple[int, bytes] | None = None  # of a slice, as a PNG file
+        self.preview: NDArray[Any] | None = None  # of all slices
         self.n_previews = 0
         self.error = ""
-        self.stopped = self.discarded = False
+        self.stopped = self.enough = self.discarded = False
         self.results: list[Restoration] = []
 
     def run(
         self,
-        restore: Callable[..., Restoration],
+        restore: Callable[..., Iterator[Restoration]],
         changed: Callable[[], None],
         is_watched: Callable[[], bool],
     ) -> None:
-        """Restore slice after slice."""
+        """Learn from all slices, then restore one after the other."""
         self.state = "running"
-        axis = -1 if self.given.picture.colour else None
-        for number, pixels in enumerate(self.given.slices):
-            self.slice, self.stage, self.bounds, self.state = number, "", [], "running"
-            changed()
-            result = restore(
-                pixels,
-                mask=self.given.missing(number),
-                keep_observed=self.task == "inpaint" and self.keep,
-                channel_axis=axis,
-                alpha=False,
-                preset=self.preset,
-                callback=self._watch(changed, is_watched),
-            )
+        changed()
+        results = restore(
+            self.given.stack(of_noise=self.preset != "paper"),
+            keep_observed=self.task == "inpaint" and self.keep,
+            preset=self.preset,
+            callback=self._watch(changed, is_watched),
+        )
+        for result in results:
             self.results.append(result)
             if self.discarded:
                 raise Discarded
-            if self.stopped:
+            self.state = "finishing"
+            changed()
+            if self.enough:
                 break
 
     def _watch(
@@ -95,7 +93,7 @@ class Job:
             started = time.monotonic()
             due = started - last >= (PREVIEW_SHARE - 1) * took
             if due and not is_last and is_watched():
-                self.preview = self.slice, self.given.png(self.slice, progress.restored())
+                self.preview = progress.restored().reshape(self.given.slices.shape)
                 self.n_previews += 1
                 last = time.monotonic()
                 took = last - started
@@ -131,13 +129,13 @@ class Job:
         """A slice of the result as a PNG file, or the latest preview of it."""
         if number < len(self.results):
             return self.given.png(number, self.results[number].image)
-        if self.preview is not None and self.preview[0] == number:
-            return self.preview[1]
+        if self.preview is not None:
+            return self.given.png(number, self.preview[number])
         raise FileError("There is no preview of this slice yet.")
 
     def page(self) -> str:
         """The report."""
-        return html_report.page_of(self.results)
+        return html_report.page_of(self.results, About(self.given.name, self.given.picture.notes))
 
     def told(self) -> dict[str, Any]:
         """All that the page shows of it."""
@@ -152,14 +150,14 @@ class Job:
             "stage": self.stage,
             "iteration": self.iteration,
             "max_iter": self.max_iter,
-            "slice": self.slice,
             "slices": self.given.n_slices,
             "done": len(self.results),
             "noise_level": self.noise_level,
             "seconds_left": self.seconds_left,
             "bounds": self.bounds[-200:],
             "previews": self.n_previews,
-            "stopping": self.stopped and self.state in ("running", "finishing"),
+            "stopping": (self.stopped and self.state == "running")
+            or (self.enough and self.state == "finishing"),
             "error": self.error,
         }
         if self.state == "done":
@@ -174,7 +172,7 @@ class Job:
 class Jobs:
     """The queue and its worker, which calls `restore`."""
 
-    def __init__(self, restore: Callable[..., Restoration] = restore) -> None:
+    def __init__(self, restore: Callable[..., Iterator[Restoration]] = restore_each) -> None:
         self._restore = restore
         self._jobs: dict[int, Job] = {}
         self._numbers = itertools.count(1)
@@ -213,8 +211,12 @@ class Jobs:
         return job
 
     def stop(self, number: int) -> None:
-        """End learning after this iteration, and keep what was learnt."""
-        self[number].stopped = True
+        """End learning after this iteration, or restoring after this slice, and keep the rest."""
+        job = self[number]
+        if job.state == "finishing":
+            job.enough = True
+        else:
+            job.stopped = True
         self._changed()
 
     def remove(self, number: int) -> None:

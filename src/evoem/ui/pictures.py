@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from evoem.images import files, viewing
 from evoem.images.files import FileError, Picture
+from evoem.images.stacks import Stack, of_slices
 from evoem.runtime.silence import silent_libraries
 
 # Of a file that is uploaded.
@@ -58,6 +59,17 @@ class Given(NamedTuple):
             return None
         whole: NDArray[np.bool_] = np.broadcast_to(found, axes)
         return whole
+
+    def stack(self, *, of_noise: bool) -> Stack:
+        """What is to be restored; with what the file says of its noise, if that is asked for."""
+        picture = self.picture
+        variances: list[NDArray[Any] | None] = [None] * self.n_slices
+        axis = -1 if picture.colour else None
+        if of_noise and picture.noise_variance is not None:
+            given = picture.noise_variance
+            variances = of_slices(given, picture.pixels, axis) if picture.stack else [given]
+        masks = [self.missing(number) for number in range(self.n_slices)]
+        return Stack(self.slices, masks, axis, False, variances)
 
     def facts(self) -> dict[str, Any]:
         """What the page says of it."""

@@ -1,5 +1,7 @@
 """DICOM: elements come back as far as they stay true."""
 
+import zlib
+
 import numpy as np
 import pytest
 from file_pictures import assert_same, random_pixels, refused
@@ -103,7 +105,7 @@ def test_other_dicom_is_refused(tmp_path):
     refused(tmp_path / "a.dcm", "must be grey or RGB; got XYB")
     told = saved(tmp_path / "b.dcm", random_pixels((7, 9), "uint8"))
     del told.Rows
-    told.save_as(tmp_path / "b.dcm")
+    told.save_as(tmp_path / "b.dcm", enforce_file_format=True)
     refused(tmp_path / "b.dcm", "must hold a picture; got DICOM without Rows")
     saved(tmp_path / "c.dcm", random_pixels((7, 9), "uint8"), Rows=60000, Columns=60000)
     refused(tmp_path / "c.dcm", "must have at most 268435456 pixels")
@@ -116,3 +118,19 @@ def test_without_pydicom_the_format_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("evoem.images.files.find_spec", lambda name: None)
     with pytest.raises(FileError, match=r"for DICOM run pip install 'evoem\[medical\]'"):
         files.read(tmp_path / "a.dcm")
+
+
+def test_a_file_packed_as_a_whole_is_not_unpacked_without_limit(tmp_path):
+    values = random_pixels((7, 9), "int16")
+    told = saved(tmp_path / "a.dcm", values)
+    told.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    told.save_as(tmp_path / "b.dcm", enforce_file_format=True)
+    np.testing.assert_array_equal(files.read(tmp_path / "b.dcm").pixels, values)
+    content = (tmp_path / "b.dcm").read_bytes()
+    last = pydicom.filereader.read_file_meta_info(tmp_path / "b.dcm")[(2, 0x13)].value.encode()
+    begin = content.index(last) + len(last) + len(last) % 2
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    packed = packer.compress(zlib.decompress(content[begin:], -zlib.MAX_WBITS))
+    packed += packer.compress(bytes(65 << 20)) + packer.flush()
+    (tmp_path / "c.dcm").write_bytes(content[:begin] + packed)
+    refused(tmp_path / "c.dcm", "it is unpacked to more than 67108864 bytes")

@@ -218,3 +218,35 @@ def test_without_astropy_the_format_is_named(tmp_path, monkeypatch):
         files.read(path)
     with pytest.raises(FileError, match=sentence):
         files.check_format(path, grey(np.zeros((3, 3))))
+
+
+def test_a_tile_is_not_unpacked_beyond_its_room(tmp_path):
+    options = {"compression_type": "GZIP_1", "tile_shape": (7, 9)}
+    tiles = astropy_fits.CompImageHDU(random_pixels((7, 9), "uint8"), **options)
+    whole = saved(tmp_path / "a.fits", tiles)
+    assert files.read(whole).pixels.shape == (7, 9)
+    with astropy_fits.open(whole, disable_image_compression=True) as file:
+        packed = np.array([np.frombuffer(gzip.compress(bytes(1 << 25)), "u1")], object)
+        column = astropy_fits.Column("COMPRESSED_DATA", "1PB()", array=packed)
+        table = astropy_fits.BinTableHDU.from_columns([column])
+        table.header.update({
+            keyword: value for keyword, value in file[1].header.items() if keyword[0] == "Z"
+        })  # fmt: skip
+        saved(tmp_path / "b.fits", table)
+    refused(tmp_path / "b.fits", "a tile of 504 bytes is unpacked to far more")
+
+
+def test_headers_are_not_unpacked_without_limit(tmp_path):
+    content = saved(tmp_path / "a.fits", science()).read_bytes()
+    endless = content[:2880].replace(b"END", b"   ") + b" " * (1 << 25)
+    (tmp_path / "b.fits").write_bytes(gzip.compress(endless))
+    with pytest.raises(FileError, match="must be a whole and readable picture"):
+        files.read(tmp_path / "b.fits")
+
+
+def test_a_packed_file_is_measured_as_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BYTES_OF_METADATA", 1 << 20)
+    content = saved(tmp_path / "a.fits", science()).read_bytes()
+    (tmp_path / "b.fits").write_bytes(gzip.compress(content + bytes(1 << 25)))
+    with pytest.raises(FileError, match="must not be larger than 7 x 9 pixels can be; got more"):
+        files.read(tmp_path / "b.fits")

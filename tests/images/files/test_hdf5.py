@@ -1,5 +1,7 @@
 """HDF5: a dataset and what is around it."""
 
+import zlib
+
 import numpy as np
 import pytest
 from file_pictures import assert_same, random_pixels, refused
@@ -126,3 +128,48 @@ def test_without_h5py_the_format_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("evoem.images.files.find_spec", lambda name: None)
     with pytest.raises(FileError, match=r"for HDF5 run pip install 'evoem\[zarr\]'"):
         files.read(tmp_path / "a.h5")
+
+
+def test_only_rows_that_are_looked_at_are_read(tmp_path):
+    values = 1 + random_pixels((3, 40, 50), "uint8") % 200
+    storage = {"chunks": (1, 8, 25), "compression": "gzip"}
+    nexus(tmp_path / "a.h5", values, **storage)
+    read = files.read(tmp_path / "a.h5", axes="CYX", rows=lambda n_rows: slice(12, n_rows - 10))
+    np.testing.assert_array_equal(read.pixels[12:30], np.moveaxis(values, 0, -1)[12:30])
+    assert not read.pixels[:12].any()
+    assert not read.pixels[30:].any()
+    stack = files.read(tmp_path / "a.h5", rows=lambda n_rows: slice(12, 13))
+    np.testing.assert_array_equal(stack.pixels, values)
+
+
+def test_missing_values_are_counted_in_all_rows(tmp_path):
+    values = random_pixels((40, 50), "float32")
+    values[0, :5] = values[30, 2] = -9999
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["data"] = values
+        file["data"].attrs["_FillValue"] = np.float32(-9999)
+    read = files.read(tmp_path / "a.h5", rows=lambda n_rows: slice(12, 20))
+    assert np.count_nonzero(read.missing) == 6
+    assert read.notes == ("6 values are the fill value, and so missing.",)
+
+
+def test_a_chunk_is_not_unpacked_beyond_its_room(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        options = {"shape": (14, 9), "dtype": "u1", "chunks": (7, 9), "compression": "gzip"}
+        one = file.create_dataset("data", fletcher32=True, shuffle=True, **options)
+        one[...] = 3
+        assert (files.read(tmp_path / "a.h5").pixels == 3).all()
+        one = file.create_dataset("other", **options)
+        one.id.write_direct_chunk((0, 0), zlib.compress(bytes(1 << 25)))
+    refused(f"{tmp_path / 'a.h5'}:/other", "a chunk of 63 bytes is unpacked to far more")
+
+
+def test_chunks_are_compressed_once(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        stored.set_chunk((7, 9))
+        stored.set_deflate(9)
+        stored.set_deflate(9)
+        space = h5py.h5s.create_simple((7, 9))
+        h5py.h5d.create(file.id, b"data", h5py.h5t.NATIVE_UINT8, space, stored)
+    refused(tmp_path / "a.h5", "must be compressed once")

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evoem.images.files.inflation import AT_ONCE, deflated, lzma_packed, run_lengths, start
+from evoem.images.files.inflation import (
+    AT_ONCE,
+    RAW,
+    Limited,
+    deflated,
+    gunzipped,
+    lzma_packed,
+    opened,
+    run_lengths,
+    size_of,
+    start,
+)
 
 MANY = 40 * AT_ONCE
 
@@ -37,7 +48,8 @@ def test_any_bytes_are_as_many_run_lengths_as_they_unpack_to(packed):
 
 
 @pytest.mark.parametrize(
-    ("count", "pack"), [(deflated, zlib.compress), (lzma_packed, lzma.compress)]
+    ("count", "pack"),
+    [(deflated, zlib.compress), (lzma_packed, lzma.compress), (gunzipped, gzip.compress)],
 )
 @pytest.mark.parametrize("number", [0, 1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE - 1])
 def test_all_bytes_are_counted(count, pack, number):
@@ -54,6 +66,8 @@ def test_all_bytes_are_counted(count, pack, number):
         (deflated, zlib.compress(bytes(MANY))),
         (lzma_packed, lzma.compress(bytes(MANY))),
         (run_lengths, b"\x81\0" * (MANY // 128)),
+        (gunzipped, gzip.compress(bytes(MANY))),
+        (gunzipped, gzip.compress(bytes(MANY // 8)) * 8),
     ],
 )
 def test_counting_ends_soon_after_the_most_and_keeps_nothing(count, packed):
@@ -78,3 +92,32 @@ def test_the_start_of_a_file_is_that_of_what_is_packed_in_it():
     assert start(gzip.compress(b"SIMPLE  = T" + bytes(MANY))[:200], 9) == b"SIMPLE  ="
     damaged = b"\x1f\x8bnonsense"
     assert start(damaged, 9) == damaged[:9]
+
+
+def test_raw_data_have_no_frame():
+    packed = zlib.compress(bytes(5000))[2:-4]
+    assert deflated(packed, 1 << 40, RAW) == 5000
+
+
+def test_a_packed_file_is_measured_by_what_is_in_it(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(bytes(5000))
+    assert size_of(path, 10) == 5000  # nothing has to be unpacked for that
+    path.write_bytes(gzip.compress(bytes(MANY)))
+    assert size_of(path, 1 << 40) == MANY
+    assert 1000 < size_of(path, 1000) <= 1000 + AT_ONCE
+    with opened(path) as file:
+        assert file.read() == bytes(MANY)
+
+
+def test_what_is_skipped_of_a_limited_file_is_free(tmp_path):
+    path = tmp_path / "a"
+    content = np.random.default_rng(0).bytes(5000)
+    path.write_bytes(gzip.compress(content))
+    with Limited(path, 1000) as file:
+        file.seek(4000)
+        assert file.read(600) == content[4000:4600]
+        file.seek(0)
+        assert file.read(400) == content[:400]
+        with pytest.raises(ValueError, match="it has headers of more than 1000 bytes"):
+            file.read()

@@ -1,6 +1,9 @@
 """NIfTI: volumes with their affine and header."""
 
 import gzip
+import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -116,3 +119,29 @@ def test_without_nibabel_the_format_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("evoem.images.files.find_spec", lambda name: None)
     with pytest.raises(FileError, match=r"for NIfTI run pip install 'evoem\[medical\]'"):
         files.read(tmp_path / "a.nii.gz")
+
+
+def test_an_extension_is_not_unpacked_without_limit(tmp_path):
+    content = bytearray(nibabel.Nifti1Image(random_pixels((7, 9, 5), "uint8"), AFFINE).to_bytes())
+    content[108:112] = struct.pack("<f", 1 << 26)  # where values begin
+    content[348:360] = struct.pack("<iii", 1, (1 << 26) - 352, 6)
+    path = tmp_path / "a.nii.gz"
+    path.write_bytes(gzip.compress(bytes(content) + bytes(1 << 26)))
+    with pytest.raises(FileError, match="it has headers of more than 16777216 bytes"):
+        files.read(path)
+
+
+def test_a_packed_volume_is_measured_as_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BYTES_OF_METADATA", 1 << 20)
+    content = nibabel.Nifti1Image(random_pixels((7, 9, 5), "uint8"), AFFINE).to_bytes()
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(content + bytes(1 << 25)))
+    refused(tmp_path / "a.nii.gz", "must not be larger than 7 x 9 x 5 pixels can be; got more than")
+
+
+def test_damage_that_is_mended_is_no_line_on_the_terminal(tmp_path):
+    content = nibabel.Nifti1Image(random_pixels((7, 9), "uint8"), AFFINE).to_bytes()
+    (tmp_path / "a.nii").write_bytes(bytes(4) + content[4:])  # a header of no length
+    program = "import sys; from evoem.images import files; files.read(sys.argv[1])"
+    command = [sys.executable, "-c", program, tmp_path / "a.nii"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""

@@ -22,3 +22,14 @@ def test_arrays_that_are_no_pictures_are_refused(tmp_path, array, message):
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
     with pytest.raises(FileError, match=r"a\.npy " + message):
         files.read(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
+def test_rows_that_are_looked_at_are_those_of_the_file(dtype, turned, tmp_path):
+    array = np.random.default_rng(0).integers(0, 60_000, (40, 50)).astype(dtype)
+    np.save(tmp_path / "a.npy", np.asfortranarray(array) if turned else array)
+    pixels = files.read(tmp_path / "a.npy", rows=lambda n_rows: slice(7, 20)).pixels
+    assert pixels.dtype == np.uint16
+    assert pixels.shape == array.shape
+    np.testing.assert_array_equal(pixels[7:20], array[7:20])

@@ -239,15 +239,55 @@ def test_a_declared_value_is_found_among_colours_but_not_in_alpha(tmp_path):
     assert np.argwhere(picture.missing).tolist() == [[0, 0, 1]]
 
 
-@pytest.mark.parametrize("options", [{}, {"compression": "zlib", "tile": (16, 16)}])
-def test_pixels_that_are_mapped_are_those_that_are_read(tmp_path, options):
-    pixels = np.random.default_rng(0).integers(0, 60_000, (40, 50), np.uint16)
-    tifffile.imwrite(tmp_path / "a.tif", pixels, **options)
-    np.save(tmp_path / "a.npy", pixels)
-    for name in ("a.tif", "a.npy"):
-        mapped = files.read(tmp_path / name, mapped=True)
-        np.testing.assert_array_equal(mapped.pixels, pixels)
-        base = mapped.pixels
-        while base.base is not None and not isinstance(base, np.memmap):
-            base = base.base
-        assert isinstance(base, np.memmap)
+STORED = {
+    "plain": {},
+    "of the other byte order": {"byteorder": ">"},
+    "strips": {"compression": "zlib", "rowsperstrip": 7},
+    "tiles": {"compression": "zlib", "tile": (16, 16)},
+    "differences": {"compression": "zlib", "tile": (16, 32), "predictor": True},
+    "planes": {"compression": "zlib", "tile": (16, 16), "planarconfig": "separate"},
+}
+
+
+@pytest.mark.parametrize("n_samples", [1, 3])
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("own", [slice(0, 9), slice(9, 37), slice(37, 40), slice(40, 40)])
+def test_rows_that_are_looked_at_are_those_of_the_file(own, kind, n_samples, tmp_path):
+    shape = (40, 50, 3) if n_samples == 3 else (40, 50)
+    pixels = random_pixels(shape, "uint16")
+    options = STORED[kind] | {"photometric": "rgb" if n_samples == 3 else "minisblack"}
+    if n_samples == 3 and kind == "planes":
+        stored = np.moveaxis(pixels, -1, 0)
+    else:
+        stored = pixels
+        options.pop("planarconfig", None)
+    tifffile.imwrite(tmp_path / "a.tif", stored, **options)
+    picture = files.read(tmp_path / "a.tif", rows=lambda n_rows: own)
+    assert picture.pixels.shape == shape
+    np.testing.assert_array_equal(picture.pixels[own], pixels[own])
+
+
+def test_strips_that_nobody_looks_at_are_not_unpacked(tmp_path):
+    pixels = 1 + random_pixels((40, 50), "uint8") % 200
+    tifffile.imwrite(tmp_path / "a.tif", pixels, compression="zlib", rowsperstrip=10)
+    found = files.read(tmp_path / "a.tif", rows=lambda n_rows: slice(12, 15)).pixels
+    np.testing.assert_array_equal(found[10:20], pixels[10:20])
+    assert not found[:10].any()
+    assert not found[20:].any()
+
+
+@pytest.mark.parametrize("orientation", [1, 3])
+def test_rows_that_are_looked_at_are_those_of_a_picture_that_stands_upright(orientation, tmp_path):
+    pixels = random_pixels((40, 50), "uint8")
+    tag = [(274, "H", 1, orientation, True)]
+    tifffile.imwrite(tmp_path / "a.tif", pixels, compression="zlib", rowsperstrip=5, extratags=tag)
+    whole = files.read(tmp_path / "a.tif").pixels
+    found = files.read(tmp_path / "a.tif", rows=lambda n_rows: slice(0, 11)).pixels
+    np.testing.assert_array_equal(found[:11], whole[:11])
+
+
+def test_a_stack_is_read_whole(tmp_path):
+    pixels = random_pixels((4, 20, 30), "uint8")
+    tifffile.imwrite(tmp_path / "a.tif", pixels, compression="zlib", photometric="minisblack")
+    found = files.read(tmp_path / "a.tif", rows=lambda n_rows: slice(3, 5)).pixels
+    np.testing.assert_array_equal(found, pixels)

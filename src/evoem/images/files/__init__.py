@@ -3,6 +3,7 @@
 import os
 import re
 import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -16,15 +17,17 @@ from evoem.images.files import (
     fits,
     hdf5,
     inflation,
+    layout,
     microscope,
     nifti,
     npy,
     pillow,
     tiff,
+    zarr,
 )
-from evoem.images.files.picture import Picture, Pixels, Wanted, damaged, n_channels
+from evoem.images.files.picture import Format, Picture, Pixels, Rows, Wanted, damaged, n_channels
 from evoem.runtime import input_files
-from evoem.runtime.atomic_files import FileError, Write, write_whole
+from evoem.runtime.atomic_files import FileError, FolderWrite, Write, write_whole
 from evoem.runtime.input_files import MOST_PIXELS
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "Picture",
     "check_format",
     "located",
+    "may_replace",
     "read",
     "read_mask",
     "write",
@@ -53,6 +57,7 @@ FORMATS = {
     "NPY": npy.NPY,
     "FITS": fits.FITS,
     "HDF5": hdf5.HDF5,
+    "OME-Zarr": zarr.ZARR,
     "NIfTI": nifti.NIFTI,
     "NIfTI, compressed": nifti.NIFTI_PACKED,
     "NIfTI-2": nifti.NIFTI_2,
@@ -99,15 +104,16 @@ def read(
     max_pixels: int = MOST_PIXELS,
     accept_truncated: bool = False,
     axes: str | None = None,
-    mapped: bool = False,
+    rows: Rows | None = None,
 ) -> Picture:
-    """The picture in a file, whose first bytes tell the format.
+    """The picture in a file, whose first bytes tell the format, or in a folder of OME-Zarr.
 
     Behind `:/` the path may name a part of the file. Pixels are counted in each slice and channel,
     as the file's header tells them: nothing is allocated for more than `max_pixels`. With
     `accept_truncated` what is there of a PNG or JPEG file that ends early is taken, and the rest is
-    `missing`. `axes`, such as "ZCYX", names those of the file's array. With `mapped`, pixels of NPY
-    and TIFF files are mapped into memory: what is not looked at takes none.
+    `missing`. `axes`, such as "ZCYX", names those of the file's array. `rows` tells which rows of a
+    single picture are looked at, of so many that there are: others need not be read, and may be
+    zeros.
     """
     path, part = located(path)
     max_pixels = validation.integer("max_pixels", max_pixels, 1)
@@ -116,18 +122,22 @@ def read(
         raise FileError(f"axes must not be given for {path}, as {name} has its own; got {axes!r}.")
     if part is not None and not FORMATS[name].several:
         raise FileError(f"{path} must be given without a part of it; got {part!r}.")
-    picture = _read(path, name, max_pixels, Wanted(accept_truncated, axes, part, mapped))
-    alpha = None if picture.alpha is None else _native(picture.alpha)
-    return picture._replace(pixels=_native(picture.pixels), alpha=alpha)
+    picture = _read(path, name, max_pixels, Wanted(accept_truncated, axes, part, rows))
+    wanted = None if picture.stack else rows
+    alpha = None if picture.alpha is None else _native(picture.alpha, wanted)
+    return picture._replace(pixels=_native(picture.pixels, wanted), alpha=alpha)
 
 
 def _format_of(path: Path) -> str:
-    """The name of the format of a file."""
+    """The name of the format of a file or a folder."""
+    for name, kind in FORMATS.items():
+        if kind.is_folder is not None and kind.is_folder(path):
+            return name
     start = inflation.start(input_files.first_bytes(path, START_OF_PACKED), LONGEST_START)
     if not start:
         raise FileError(f"{path} must hold a picture; got an empty file.")
     for name, kind in FORMATS.items():
-        if start[kind.signed_at :].startswith(kind.signatures):
+        if kind.signatures and start[kind.signed_at :].startswith(kind.signatures):
             return name
     raise FileError(f"{path} must be a picture ({_names()}); it starts with {start[:8]!r}.")
 
@@ -160,13 +170,11 @@ def _read(path: Path, name: str, max_pixels: int, wanted: Wanted) -> Picture:
                     f"{path} must have at most {max_pixels} pixels (max_pixels), counted in each "
                     f"slice and channel; got {_size(header.shape)}."
                 )
-            if (
-                not kind.lazy
-                and path.stat().st_size > BYTES_PER_PIXEL * header.n_pixels + BYTES_OF_METADATA
-            ):
+            most = BYTES_PER_PIXEL * header.n_pixels + BYTES_OF_METADATA
+            if not kind.lazy and inflation.size_of(path, most) > most:
                 raise FileError(
                     f"{path} must not be larger than {_size(header.shape)} pixels can be; got "
-                    f"{path.stat().st_size} bytes."
+                    f"more than {most} bytes."
                 )
             return kind.read(path, wanted)
         except (FileError, MemoryError):
@@ -213,10 +221,26 @@ def writer(path: StrPath, picture: Picture) -> Write:
     """What writes a picture in the format of the extension."""
     check_format(path, picture)
     path, part = located(path)
+    kind = _kind(path)
+    fill, is_folder = kind.fill, kind.is_folder
+    if fill is not None and is_folder is not None:
+        if part is not None:
+            raise FileError(f"{path} must be given without a part to be written; got {part!r}.")
+        return FolderWrite(lambda folder: fill(folder, picture), is_folder)
     if part is not None:
         picture = picture._replace(metadata=picture.metadata | {"part": part})
-    kind = FORMATS[BY_SUFFIX[_suffix(path)]]
     return lambda file: kind.write(file, picture)
+
+
+def may_replace(path: StrPath) -> Callable[[Path], bool] | None:
+    """Which folders a path may replace, if its extension is that of a format of folders."""
+    path = located(path).file
+    return _kind(path).is_folder if _suffix(path) else None
+
+
+def _kind(path: Path) -> Format:
+    """The format of the extension."""
+    return FORMATS[BY_SUFFIX[_suffix(path)]]
 
 
 def write(path: StrPath, picture: Picture, *, force: bool = False) -> None:
@@ -259,8 +283,11 @@ def _size(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _native(pixels: Pixels) -> Pixels:
-    return np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("="))
+def _native(pixels: Pixels, rows: Rows | None) -> Pixels:
+    dtype = pixels.dtype.newbyteorder("=")
+    if rows is None or (pixels.flags.c_contiguous and pixels.dtype == dtype):
+        return np.ascontiguousarray(pixels, dtype)
+    return layout.only_rows(pixels, 0, rows, dtype)
 
 
 def _marked(pixels: Pixels) -> NDArray[np.bool_]:

@@ -6,9 +6,17 @@ from typing import IO, Any
 
 import numpy as np
 
-from evoem.images.files import layout
+from evoem.images.files import inflation, layout
 from evoem.images.files.layout import Layout
-from evoem.images.files.picture import Format, Header, Needs, OwnMetadata, Picture, Wanted
+from evoem.images.files.picture import (
+    Format,
+    Header,
+    Needs,
+    OwnMetadata,
+    Picture,
+    Wanted,
+    damaged,
+)
 from evoem.runtime.atomic_files import FileError
 
 # It tells of damage in lines of its own; who wants them still has them, by a handler.
@@ -22,6 +30,11 @@ OF_VALUES = (
     "ExtendedOffsetTable", "ExtendedOffsetTableLengths", "DigitalSignaturesSequence",
     "MACParametersSequence", "IconImageSequence",
 )  # fmt: skip
+# Where elements begin, and types of such as have four bytes for their length.
+START_OF_META = 128 + 4
+LONG = (b"OB", b"OW", b"OF", b"OD", b"OL", b"OV", b"SQ", b"UC", b"UR", b"UT", b"UN")
+# Bytes that a file packed as a whole may be unpacked to, or this many times as many as it has.
+MOST_UNPACKED, UNPACKED_TIMES = 1 << 26, 8
 TYPES = ("uint8", "int8", "uint16", "int16")
 
 
@@ -124,11 +137,37 @@ def _reference(told: Any, source: str) -> Any:
 def _elements(path: Path, *, without_pixels: bool) -> Any:
     import pydicom
 
+    _check_deflated(path)
     told = pydicom.dcmread(path, stop_before_pixels=without_pixels)
     for name in ("Rows", "Columns", "SamplesPerPixel", "BitsAllocated"):
         if name not in told:
             raise FileError(f"{path} must hold a picture; got DICOM without {name}.")
     return told
+
+
+def _check_deflated(path: Path) -> None:
+    """Refuse a file, packed as a whole, that is unpacked to too much."""
+    from pydicom.filereader import read_file_meta_info
+    from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+    about = read_file_meta_info(path)
+    if about.get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
+        return
+    content = path.read_bytes()
+    packed = content[_end_of_meta(content) :]
+    most = max(MOST_UNPACKED, UNPACKED_TIMES * len(packed))
+    if inflation.deflated(packed, most, inflation.RAW) > most:
+        raise damaged(path, f"it is unpacked to more than {most} bytes")
+
+
+def _end_of_meta(content: bytes) -> int:
+    """Where the elements end that tell of the file, which are never packed."""
+    position = START_OF_META
+    while content[position : position + 2] == b"\x02\x00":
+        long = content[position + 4 : position + 6] in LONG
+        where = slice(position + 8, position + 12) if long else slice(position + 6, position + 8)
+        position = where.stop + int.from_bytes(content[where], "little")
+    return position
 
 
 DICOM = Format(

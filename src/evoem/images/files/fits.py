@@ -3,10 +3,11 @@
 What is not the picture is kept byte by byte, and so comes back as it was.
 """
 
-import gzip
 import io
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images.files import layout
+from evoem.images.files import inflation, layout
 from evoem.images.files.picture import (
     Format,
     Header,
@@ -22,6 +23,7 @@ from evoem.images.files.picture import (
     OwnMetadata,
     Picture,
     Wanted,
+    damaged,
     equal,
     is_number,
 )
@@ -38,8 +40,10 @@ UNCERTAINTIES = {"VarianceUncertainty": VARIANCES, "InverseVariance": WEIGHTS}
 FIRST_BIT = ("JWST", "ROMAN")
 # Keywords of how values are stored, and of sums over them.
 OF_VALUES = ("BSCALE", "BZERO", "BLANK", "DATAMIN", "DATAMAX", "CHECKSUM", "DATASUM")
+# Columns of packed tiles, and how much they may be unpacked to.
+PACKED = ("COMPRESSED_DATA", "GZIP_COMPRESSED_DATA")
+SLACK, BYTES_OF_VALUE = 2, 8
 BLOCK = 2880  # bytes; headers and data are filled up to whole ones
-GZIP = b"\x1f\x8b"
 TYPES = [f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)]
 TYPES += ["float32", "float64"]
 
@@ -71,7 +75,7 @@ def fits(picture: Picture) -> bool:
 
 def header(path: Path, wanted: Wanted) -> Header:
     """What a FITS file says of the size of its picture."""
-    with _opened(path) as file:
+    with _opened(path, inflation.MOST_OF_HEADERS) as file:
         number = _wanted(path, file, wanted.part)
         shape = file[number].shape
         tile = getattr(file[number], "tile_shape", None) or (1,)
@@ -83,6 +87,7 @@ def read(path: Path, wanted: Wanted) -> Picture:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*truncated.*")
         with _opened(path) as file:
+            _check_tiles(path, file)
             return _decoded(path, file, wanted)
 
 
@@ -162,10 +167,15 @@ def _blank(values: NDArray[Any], told: Any) -> NDArray[np.bool_]:
     return np.asarray(np.abs(values - blank) < abs(scale) / 4)
 
 
-def _opened(path: Path) -> Any:
+@contextmanager
+def _opened(path: Path, most: int | None = None, **options: bool) -> Iterator[Any]:
     from astropy.io import fits as astropy_fits
 
-    return astropy_fits.open(path, memmap=False, uint=True, ignore_blank=True)
+    with (
+        inflation.opened(path, most) as plain,
+        astropy_fits.open(plain, memmap=False, uint=True, ignore_blank=True, **options) as file,
+    ):
+        yield file
 
 
 def _images(file: Any) -> list[int]:
@@ -194,6 +204,26 @@ def _wanted(path: Path, file: Any, part: str | None) -> int:
         f"{path} must have one picture, or the one that is asked for, of "
         f"{', '.join(names[:8]) or 'none'}; got {asked}."
     )
+
+
+def _check_tiles(path: Path, file: Any) -> None:
+    """Refuse tiles of gzip that are unpacked to more than they have room for."""
+    rooms = {
+        number: SLACK * BYTES_OF_VALUE * math.prod(map(int, one.tile_shape))
+        for number, one in enumerate(file)
+        if getattr(one, "tile_shape", None) is not None
+    }
+    if not rooms:
+        return
+    with _opened(path, disable_image_compression=True) as tables:
+        for number, room in rooms.items():
+            packed = tables[number].data
+            for name in PACKED:
+                for content in packed[name] if name in packed.names else ():
+                    if inflation.gunzipped(np.asarray(content).tobytes(), room) > room:
+                        raise damaged(
+                            path, f"a tile of {room // SLACK} bytes is unpacked to far more"
+                        )
 
 
 def _companions(file: Any, number: int) -> list[tuple[str, NDArray[Any]]]:
@@ -242,20 +272,15 @@ def _around(path: Path, file: Any, number: int) -> tuple[tuple[Rest, ...], tuple
     own = file[number]
     before: list[Rest] = []
     after: list[Rest] = []
-    with path.open("rb") as source:
-        packed = source.read(2) == GZIP
-        source.seek(0)
-        with gzip.open(source) if packed else source as plain:
-            for other_number, other in enumerate(file):
-                place = file.fileinfo(other_number)
-                if other_number == number:
-                    continue
-                plain.seek(place["hdrLoc"])
-                content = plain.read(place["datLoc"] + place["datSpan"] - place["hdrLoc"])
-                tells_noise = (
-                    other.is_image and other.name.upper() in NOISE and other.ver == own.ver
-                )
-                (before if other_number < number else after).append(Rest(content, tells_noise))
+    with inflation.opened(path) as plain:
+        for other_number, other in enumerate(file):
+            place = file.fileinfo(other_number)
+            if other_number == number:
+                continue
+            plain.seek(place["hdrLoc"])
+            content = plain.read(place["datLoc"] + place["datSpan"] - place["hdrLoc"])
+            tells_noise = other.is_image and other.name.upper() in NOISE and other.ver == own.ver
+            (before if other_number < number else after).append(Rest(content, tells_noise))
     return tuple(before), tuple(after)
 
 

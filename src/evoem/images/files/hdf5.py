@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images.files import layout
+from evoem.images.files import inflation, layout
 from evoem.images.files.layout import Layout
 from evoem.images.files.picture import (
     Format,
@@ -17,6 +17,7 @@ from evoem.images.files.picture import (
     OwnMetadata,
     Picture,
     Wanted,
+    damaged,
     equal,
     is_number,
 )
@@ -32,6 +33,8 @@ REFERENCES = ("DIMENSION_LIST", "REFERENCE_LIST")
 # Other datasets are kept up to so many bytes, each and together.
 MOST_BESIDE = 1 << 28
 MOST_LISTED = 10_000
+# How much more a chunk may be unpacked to than it has room for: filters before may have added some.
+SLACK = 2
 
 
 class Hdf5(OwnMetadata):
@@ -64,11 +67,13 @@ def read(path: Path, wanted: Wanted) -> Picture:
     """The dataset that is wanted of an HDF5 file."""
     with _opened(path) as file:
         one = _wanted(path, file, wanted.part)
-        values = one[()]
+        _check_chunks(path, one)
         if wanted.axes is not None:
-            lies = layout.checked(str(path), wanted.axes, values.shape)
+            lies = layout.checked(str(path), wanted.axes, one.shape)
         else:
-            lies = _labelled(one) or layout.guessed(values.shape)
+            lies = _labelled(one) or layout.guessed(one.shape)
+        declares = any(name in one.attrs for name in NOTHING)  # how many there are is told
+        values = layout.wanted_rows(one, lies, None if declares else wanted.rows)
         missing = _without_value(one, values)
         rest, left_out = _rest(file, one)
         attributes = {
@@ -160,6 +165,25 @@ def _wanted(path: Path, file: Any, part: str | None) -> Any:
     if len(one.shape or ()) < 2 or 0 in one.shape:
         raise FileError(f"{path}:/{part} must have two axes or more, none empty; got {one.shape}.")
     return one
+
+
+def _check_chunks(path: Path, one: Any) -> None:
+    """Refuse chunks of zlib that are unpacked to more than they have room for."""
+    import h5py
+
+    stored = one.id.get_create_plist()
+    filters = [stored.get_filter(number)[0] for number in range(stored.get_nfilters())]
+    if h5py.h5z.FILTER_DEFLATE not in filters:
+        return
+    left = [kind for kind in filters if kind != h5py.h5z.FILTER_FLETCHER32]
+    if left.index(h5py.h5z.FILTER_DEFLATE) < len(left) - 1:
+        raise FileError(f"{path} must be compressed once; got filters after zlib.")
+    deflate = 1 << filters.index(h5py.h5z.FILTER_DEFLATE)
+    room = math.prod(one.chunks) * one.dtype.itemsize
+    for number in range(one.id.get_num_chunks()):
+        left_out, packed = one.id.read_direct_chunk(one.id.get_chunk_info(number).chunk_offset)
+        if not left_out & deflate and inflation.deflated(packed, SLACK * room) > SLACK * room:
+            raise damaged(path, f"a chunk of {room} bytes is unpacked to far more")
 
 
 def _labelled(one: Any) -> Layout | None:

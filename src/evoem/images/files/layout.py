@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evoem.images.files.picture import Picture, Pixels, with_alpha
+from evoem.images.files.picture import Picture, Pixels, Rows, with_alpha
 from evoem.runtime.atomic_files import FileError
 
 # Letters that stand for channels, the first one found: samples of a colour, and channels.
@@ -112,6 +112,24 @@ def arranged(array: NDArray[Any], layout: Layout) -> tuple[Pixels, bool, bool]:
         pixels = pixels[..., 0]
     stack = len(pixels) > 1
     return pixels if stack else pixels[0], colour, stack
+
+
+def wanted_rows(array: Any, layout: Layout, rows: Rows | None) -> NDArray[Any]:
+    """What is wanted of an array in a file, which is read where it is indexed.
+
+    Of a stack that is all.
+    """
+    if rows is None or math.prod(layout.shape[axis] for axis in layout.slices) > 1:
+        return np.asarray(array[...])
+    return only_rows(array, layout.axes.index("Y"), rows, array.dtype)
+
+
+def only_rows(array: Any, axis: int, rows: Rows, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Some rows of an array, and zeros, which take no memory until they are looked at."""
+    where = (slice(None),) * axis + (rows(array.shape[axis]),)
+    found = np.zeros(array.shape, dtype)
+    found[where] = array[where]
+    return found
 
 
 def in_file(picture: Picture, layout: Layout) -> NDArray[Any]:

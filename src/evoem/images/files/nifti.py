@@ -1,14 +1,15 @@
 """NIfTI files by nibabel: volumes of medical imaging, with affine, header and extensions."""
 
 import gzip
+import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from evoem.images.files import layout
+from evoem.images.files import inflation, layout
 from evoem.images.files.layout import Layout
 from evoem.images.files.picture import (
     Format,
@@ -21,12 +22,14 @@ from evoem.images.files.picture import (
 )
 from evoem.runtime.atomic_files import FileError
 
+# It tells of damage in lines of its own; without any handler Python would print them.
+logging.getLogger("nibabel").addHandler(logging.NullHandler())
+
 # Rows, columns and slices of what is on the screen of a reader: x runs fastest in the file.
 AXES = "XYZTUVW"
 UNITS = {"mm": "mm", "micron": "µm", "meter": "m", "sec": "s", "msec": "ms", "usec": "µs"}
 # What is said of how values are shown, which is not true of others.
 SHOWN = {"cal_max": 0, "cal_min": 0}
-GZIP = b"\x1f\x8b"
 
 
 class Nifti(OwnMetadata):
@@ -52,7 +55,7 @@ def fits(picture: Picture) -> bool:
 
 def header(path: Path, wanted: Wanted) -> Header:
     """What a NIfTI file says of its size."""
-    with _opened(path) as image:
+    with _opened(path, inflation.MOST_OF_HEADERS) as image:
         return Header(tuple(map(int, image.shape)))
 
 
@@ -140,15 +143,11 @@ def _steps(picture: Picture) -> list[float]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, most: int | None = None) -> Iterator[Any]:
     import nibabel
     from nibabel.imageglobals import LoggingOutputSuppressor
 
-    # It tells of damage in lines of its own.
-    with path.open("rb") as file, ExitStack() as opened, LoggingOutputSuppressor():
-        packed = file.read(2) == GZIP
-        file.seek(0)
-        plain: Any = opened.enter_context(gzip.GzipFile(fileobj=file)) if packed else file
+    with inflation.opened(path, most) as plain, LoggingOutputSuppressor():
         start = plain.read(4)
         plain.seek(0)
         second = 540 in (int.from_bytes(start, "little"), int.from_bytes(start, "big"))

@@ -56,7 +56,7 @@ def header(path: Path, wanted: Wanted) -> Header:
 def read(path: Path, wanted: Wanted) -> Picture:
     """The picture or the stack in an NPY file."""
     mapped = npy.open_memmap(path, mode="r")  # which never unpickles
-    pixels = mapped.view(np.ndarray) if wanted.mapped else np.array(mapped)
+    pixels = np.array(mapped) if wanted.rows is None else mapped.view(np.ndarray)
     if pixels.dtype == np.bool_:
         pixels = pixels * np.uint8(255)
     if wanted.axes is not None:

@@ -63,13 +63,18 @@ class Picture(NamedTuple):
     noise_variance: NDArray[np.float64] | None = None
 
 
+Rows = Callable[[int], slice]
+
+
 class Wanted(NamedTuple):
     """What of a file is wanted, and how."""
 
     accept_truncated: bool = False  # whether to take what is there of a file that ends early
     axes: str | None = None  # names for the axes of its array, instead of what the file says
     part: str | None = None  # behind `:/` in the path: a dataset, an extension or a scene
-    mapped: bool = False  # whether pixels may stay in the file until they are looked at
+    # Which rows of a single picture are looked at, of how many there are; None: all of them. Others
+    # may be zeros, or stay in the file.
+    rows: Rows | None = None
 
 
 class Needs(NamedTuple):
@@ -109,6 +114,9 @@ class Format(NamedTuple):
     several: str = ""  # what a file may have several of, if it may
     names_axes: bool = True  # whether somebody else may
     lazy: bool = False  # whether a file may hold any amount beside the picture
+    # Of formats that are folders: what fills a new one, and which folders are of the format.
+    fill: Callable[[Path, Picture], None] | None = None
+    is_folder: Callable[[Path], bool] | None = None
 
 
 def n_channels(picture: Picture) -> int:

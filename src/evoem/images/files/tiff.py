@@ -28,6 +28,7 @@ from evoem.images.files.picture import (
     Header,
     Picture,
     Pixels,
+    Rows,
     Wanted,
     damaged,
     equal,
@@ -237,8 +238,9 @@ def _decoded(path: Path, file: tifffile.TiffFile, wanted: Wanted) -> Picture:
             )
         return _without(picture, equal(picture.pixels, stands_for_missing), stands_for_missing)
     _check_series(path, file, series)
-    # Mapped, what is compressed is unpacked into a temporary file.
-    stored = series.asarray(out="memmap" if wanted.mapped else None)
+    moved = "layout" not in metadata and page.tags.valueof(274, 1) != 1
+    rows = None if moved or stands_for_missing is not None else wanted.rows
+    stored = _stored(series, lies, rows)
     pixels, colour, stack = layout.arranged(stored, lies)
     if "layout" not in metadata:
         pixels = upright(pixels, page.tags.valueof(274, 1), stack)
@@ -250,6 +252,35 @@ def _decoded(path: Path, file: tifffile.TiffFile, wanted: Wanted) -> Picture:
         missing, _ = _split_alpha(missing, page)
         missing = missing if picture.colour else missing[..., 0]
     return _without(picture, missing, stands_for_missing)
+
+
+def _stored(series: TiffPageSeries, lies: Layout, rows: Rows | None) -> NDArray[Any]:
+    """The array of a series, of which only some strips or tiles are unpacked if that is enough."""
+    if rows is None:
+        return series.asarray()
+    page = series.keyframe
+    if series.dataoffset is not None or lies.slices or len(series.pages) > 1:
+        return series.asarray(out="memmap")  # of what is compressed in a temporary file
+    own, file = rows(lies.size("Y")), page.parent.filehandle
+    found = np.zeros(page.shaped, page.dtype)
+    for number, (offset, n_bytes) in enumerate(
+        zip(page.dataoffsets, page.databytecounts, strict=True)
+    ):
+        _, (_, _, top, _, _), (_, height, _, _) = page.decode(None, number)
+        if top >= own.stop or top + height <= own.start:
+            continue
+        file.seek(offset)
+        data = file.read(n_bytes) if n_bytes else None  # nothing is stored of some segments
+        segment, (sample, depth, top, left, _), (thick, height, width, _) = page.decode(
+            data, number, jpegtables=page.jpegtables
+        )
+        where = found[sample, depth : depth + thick, top : top + height, left : left + width]
+        where[...] = (
+            page.nodata
+            if segment is None
+            else segment[: len(where), : where.shape[1], : where.shape[2]]
+        )
+    return found.reshape(series.shape)
 
 
 def _without(picture: Picture, missing: NDArray[np.bool_], value: float) -> Picture:

@@ -12,27 +12,34 @@ function duration(seconds) {
 }
 
 export function sentence(job) {
-  const slice = job.slices > 1 ? `Slice ${job.slice + 1} of ${job.slices}: ` : "";
+  const stack = job.slices > 1;
   if (job.state === "waiting") return job.place > 1 ? `Waiting, ${job.place - 1} before it` : "Waiting";
   if (job.state === "failed") return job.error;
-  if (job.stopping) return "Stopping after this iteration; what was learnt is kept";
-  if (job.state === "finishing") return `${slice}Putting the picture together`;
+  if (job.stopping) {
+    return job.state === "finishing" ? "Stopping after this slice; the others stay as they are"
+      : "Stopping after this iteration; what was learnt is kept";
+  }
+  if (job.state === "finishing") {
+    return stack ? `Putting slice ${Math.min(job.done + 1, job.slices)} of ${job.slices} together`
+      : "Putting the picture together";
+  }
   if (job.state === "done") {
     return `Done in ${duration(job.seconds)}, noise level ${job.noise_level.toPrecision(3)}`;
   }
-  if (!job.stage) return `${slice}Looking at the noise; the first time, compiling takes a while`;
-  const name = job.stage === "learning" ? "Learning" : "A coarse start";
+  if (!job.stage) return "Looking at the noise; the first time, compiling takes a while";
+  const learning = stack ? `Learning from ${job.slices} slices` : "Learning";
+  const name = job.stage === "learning" ? learning : "A coarse start";
   const left = job.stage === "learning" ? `, about ${duration(job.seconds_left)} left` : "";
-  return `${slice}${name}, ${job.iteration} of ${job.max_iter}${left}`;
+  return `${name}, ${job.iteration} of ${job.max_iter}${left}`;
 }
 
 function share(job) {
   if (job.state === "done") return 1;
   if (!job.max_iter || job.state === "waiting") return 0;
-  let own = job.stage === "learning" ? 0.15 + 0.75 * job.iteration / job.max_iter
-    : 0.15 * job.iteration / job.max_iter;
-  if (job.state === "finishing") own = 0.92;
-  return (job.done + own) / job.slices;
+  const learnt = job.slices > 1 ? 0.7 : 0.9;  // of the work, roughly
+  if (job.state === "finishing") return learnt + (1 - learnt) * job.done / job.slices;
+  const iterations = job.iteration / job.max_iter;
+  return job.stage === "learning" ? 0.15 + (learnt - 0.15) * iterations : 0.15 * iterations;
 }
 
 function drawCurve(bounds) {
@@ -57,7 +64,7 @@ export function showJob(job) {
   drawCurve(isUnderWay(job) ? job.bounds : []);
   $("running-actions").hidden = !isUnderWay(job);
   $("stop").hidden = job.state === "waiting";
-  $("stop").disabled = job.stopping || job.state === "finishing";
+  $("stop").disabled = job.stopping || (job.state === "finishing" && job.slices === 1);
   $("results").hidden = job.state !== "done";
   if (job.state !== "done") return;
   for (const what of ["result", "uncertainty", "report"]) $(`get-${what}`).href = `jobs/${job.id}/${what}`;

@@ -12,10 +12,9 @@ let picture = null;  // at hand
 let job = null;  // the number of the restoration at hand
 let jobs = [];
 let painted = false;  // whether the mask has changed since the program was told
-let followed = null;  // the slice that was restored when the page last looked
 
 const viewer = new Viewer(show);
-const mask = new Mask($("mask"), $("cursor"), () => { painted = true; });
+const mask = new Mask($("mask"), $("cursor"), () => { painted = true; showMask(); });
 
 function fail(error) {
   $("error").textContent = error ? error.message : "";
@@ -72,12 +71,7 @@ function show() {
   if (!picture) return;
   const one = current();
   viewer.before(talk.before(picture.id, viewer.slice));
-  if (one?.state === "running" && one.slice !== followed) {
-    followed = one.slice;
-    if (picture.slices > 1) { viewer.toSlice(one.slice); viewer.hideAfter(); }
-    viewer.before(talk.before(picture.id, viewer.slice));
-  }
-  if (one && (viewer.slice < one.done || (viewer.slice === one.slice && one.previews))) {
+  if (one && (viewer.slice < one.done || (one.previews && isUnderWay(one)))) {
     viewer.after(talk.after(one.id, viewer.slice, `${one.previews}-${one.done}`));
   } else {
     viewer.hideAfter();
@@ -95,6 +89,7 @@ function showMask() {
   $("masking").hidden = !wanted;
   const paints = wanted && !job && mask.paintable;
   $("mask").hidden = !paints;
+  $("undo").disabled = !mask.canUndo;
   if (!paints) $("cursor").hidden = true;
 }
 
@@ -109,7 +104,20 @@ function anew() {
   show();
 }
 
-$("clear").addEventListener("click", () => { mask.clear(); painted = true; anew(); });
+function undo() {
+  if (!mask.canUndo) return;
+  mask.undo();
+  painted = true;
+  anew();
+}
+
+$("undo").addEventListener("click", undo);
+addEventListener("keydown", (event) => {
+  if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || $("masking").hidden) return;
+  event.preventDefault();
+  undo();
+});
+$("clear").addEventListener("click", () => { mask.keep(); mask.clear(); painted = true; anew(); });
 $("brush").addEventListener("input", () => { mask.brush = Number($("brush").value); });
 for (const tool of document.querySelectorAll("input[name=tool]")) {
   tool.addEventListener("change", () => { mask.erases = chosen("tool") === "erase"; anew(); });
@@ -122,6 +130,7 @@ $("mask-file").addEventListener("change", trying(async () => {
   painted = false;
   anew();
   showMasked();
+  if (mask.paintable) mask.keep();
   if (mask.paintable) await mask.show(talk.mask(picture.id, Date.now()));
 }));
 
@@ -137,7 +146,6 @@ $("run").addEventListener("click", trying(async () => {
       showMasked();
     }
     const wish = { picture: picture.id, task, preset: chosen("preset"), keep: $("keep").checked };
-    followed = null;
     const { id } = await talk.addJob(wish);
     viewer.hideAfter();
     job = id;

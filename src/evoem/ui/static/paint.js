@@ -3,6 +3,8 @@
 const COLOUR = "#e63333";
 // Browsers have no larger canvas everywhere.
 const MOST_PIXELS = 64e6;
+// Of masks before the latest strokes; of large pictures one is kept.
+const MOST_KEPT = 32, MOST_BYTES_KEPT = 128e6;
 
 export class Mask {
   constructor(canvas, cursor, changed) {
@@ -13,10 +15,12 @@ export class Mask {
     this.erases = false;
     this.last = null;
     this.place = [0, 0];
+    this.past = [];
     canvas.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
       event.preventDefault();
       canvas.setPointerCapture(event.pointerId);
+      this.keep();
       this.dab(this.at(event));
     });
     canvas.addEventListener("pointermove", (event) => {
@@ -40,6 +44,7 @@ export class Mask {
     this.canvas.width = this.paintable ? columns : 1;
     this.canvas.height = this.paintable ? rows : 1;
     this.place = [columns / 2, rows / 2];
+    this.past = [];
     return this.paintable;
   }
 
@@ -101,6 +106,7 @@ export class Mask {
         Math.min(Math.max(y + down, 0), this.canvas.height - 1),
       ]);
     } else if (event.key === " ") {
+      this.keep();
       this.dab(this.place);
       this.last = null;
       this.changed();
@@ -109,6 +115,20 @@ export class Mask {
       return;
     } else return;
     event.preventDefault();
+  }
+
+  // Keep the mask as it is, to come back to.
+  keep() {
+    const { width, height } = this.canvas, room = Math.floor(MOST_BYTES_KEPT / (4 * width * height));
+    this.past.push(this.context.getImageData(0, 0, width, height));
+    this.past.splice(0, this.past.length - Math.max(1, Math.min(MOST_KEPT, room)));
+  }
+
+  get canUndo() { return this.past.length > 0; }
+
+  undo() {
+    const before = this.past.pop();
+    if (before) this.context.putImageData(before, 0, 0);
   }
 
   clear() { this.context.clearRect(0, 0, this.canvas.width, this.canvas.height); }

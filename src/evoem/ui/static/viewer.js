@@ -1,5 +1,7 @@
 // The picture: as given, as restored, and a line between the two.
 
+const MOST_ZOOM = 8;
+
 const $ = (id) => document.getElementById(id);
 
 export class Viewer {
@@ -9,8 +11,11 @@ export class Viewer {
       $("slice-number").value = Number($("slice").value) + 1;
       moved();
     });
+    $("smaller").addEventListener("click", () => this.zoomTo(this.zoom / 2));
+    $("larger").addEventListener("click", () => this.zoomTo(this.zoom * 2));
     addEventListener("resize", () => this.fit());
     this.size = [1, 1];
+    this.zoom = 1;
   }
 
   get slice() { return Number($("slice").value); }
@@ -25,16 +30,32 @@ export class Viewer {
     $("slice").max = picture.slices - 1;
     this.toSlice(0);
     $("slices").hidden = picture.slices < 2;
-    this.fit();
+    this.zoomTo(1);
     this.hideAfter();
   }
 
-  // As large as there is room for.
+  // As large as there is room for, times the zoom.
   fit() {
     const [rows, columns] = this.size, room = $("stage").clientWidth;
     const width = Math.min(room, 0.78 * innerHeight * columns / rows);
-    $("frame").style.width = `${Math.max(width, Math.min(room, 120))}px`;
+    $("frame").style.width = `${this.zoom * Math.max(width, Math.min(room, 120))}px`;
     $("frame").style.aspectRatio = `${columns} / ${rows}`;
+  }
+
+  // What is in the middle stays there.
+  zoomTo(zoom) {
+    const view = $("window");
+    const middle = [
+      (view.scrollLeft + view.clientWidth / 2) / view.scrollWidth,
+      (view.scrollTop + view.clientHeight / 2) / view.scrollHeight,
+    ];
+    this.zoom = zoom;
+    this.fit();
+    view.scrollLeft = middle[0] * view.scrollWidth - view.clientWidth / 2;
+    view.scrollTop = middle[1] * view.scrollHeight - view.clientHeight / 2;
+    $("zoomed").value = `${zoom}×`;
+    $("smaller").disabled = zoom <= 1;
+    $("larger").disabled = zoom >= MOST_ZOOM;
   }
 
   before(address) { if ($("before").getAttribute("src") !== address) $("before").src = address; }
