@@ -13,6 +13,7 @@ from evoem.data import Data, map_chunks
 from evoem.em import Convergence, Evolution
 from evoem.errors import numbered_rows
 from evoem.models.base import Model, Posterior
+from evoem.runtime.allocation import keep_freed_memory
 from evoem.runtime.threads import map_blocks, one_blas_thread
 
 __all__ = ["Inference", "bounds", "estimate", "infer"]
@@ -158,6 +159,7 @@ def infer(
                     break
                 open_rows, recent = open_rows[risen], recent[risen]
 
+    keep_freed_memory()
     with one_blas_thread():
         map_blocks(work, slice(0, len(data)), n_jobs)
     return Inference(all_states, all_log_joints, found)

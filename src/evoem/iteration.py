@@ -15,6 +15,7 @@ from evoem.errors import numbered_rows
 from evoem.evolution import Evolution
 from evoem.incremental import incremental_step
 from evoem.models.base import Model, Posterior
+from evoem.runtime.allocation import keep_freed_memory
 from evoem.runtime.threads import crew, in_threads, one_blas_thread
 from evoem.shares import Layout
 from evoem.statistics_sum import StatisticsSum
@@ -36,6 +37,7 @@ class Iteration(NamedTuple):
 
     def improve(self, evolution: Evolution, state: EMState, part: int) -> PartResult:
         """Better states and the statistics of a part of the data; `state` is changed in place."""
+        keep_freed_memory()
         model, data, params = self.model, self.data, state.params
         derived = model.prepare(params, data.X.dtype)
         n_states = state.states.shape[1]
