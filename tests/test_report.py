@@ -53,8 +53,8 @@ def test_notes_are_those_of_the_slices_and_of_what_was_left():
     assert report.notes(shared, 2) == ["All slices: Mind this.", "Slice 1: And that."]
     assert report.notes([result(notes=("Mind this.",)), result()], 3) == [
         "Slice 1: Mind this.",
-        "Interrupted: the output holds what was learnt up to then.",
-        "The last 1 of 3 slices are as they were.",
+        "Interrupted: the output is the result of what had been learnt so far.",
+        "The last 1 of 3 slices are unchanged.",
     ]
 
 

@@ -67,7 +67,7 @@ def test_compilation_goes_on_beside(clock):
 
 def test_the_clock_goes_on_and_time_left_counts_down(clock):
     shown = Screen(False, clock=clock)
-    assert shown.times() == "0:00:00 so far, time left is known once learning has begun"
+    assert shown.times() == "0:00:00 so far, time left unknown until learning begins"
     clock.now += 5
     shown.foresee(90.0, "noise 25")
     assert shown.times() == "0:00:05 so far, about 0:01:30 left"

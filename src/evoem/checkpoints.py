@@ -213,7 +213,7 @@ class Checkpoint:
                 archives.write(self.path, header, stored, of_rows)
             except FileError as error:
                 if not self._failed:
-                    LOGGER.warning("evoem: %s The run goes on without a newer checkpoint.", error)
+                    LOGGER.warning("evoem: %s The run continues without a newer checkpoint.", error)
                 self._failed = True
         for _ in of_rows:  # others give theirs to the first one, also if it could not write them
             pass

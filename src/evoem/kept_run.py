@@ -86,5 +86,5 @@ class KeptRun:
                 yield Signals(termination, noted)
         except BaseException as error:
             if self.file.path.exists():
-                error.add_note(f"The run can go on from {self.file.path}.")
+                error.add_note(f"To continue, resume from {self.file.path}.")
             raise

@@ -57,13 +57,16 @@ def restore_slices(
 def stopping(number: int, last: Progress | None) -> str:
     """What is still done after an interrupt, given what was told last."""
     if number > 1:
-        return "Interrupted again: leaving out the nonlocal step; once more writes nothing."
+        return (
+            "Interrupted again: skipping the nonlocal step; interrupt once more to quit without a "
+            "result."
+        )
     if last is None:
-        return "Interrupted: ending as soon as nothing is half done; once more ends at once."
+        return "Interrupted: stopping at the next safe point; interrupt once more to quit at once."
     at_most = timedelta(seconds=math.ceil(last.seconds_to_stop))
     return (
         f"Interrupted: finishing the picture from what was learnt, in at most about {at_most}; "
-        "once more while patches are merged leaves out the nonlocal step."
+        "interrupt again while patches are merged to skip the nonlocal step."
     )
 
 

@@ -37,9 +37,9 @@ def notes(results: Sequence[Restoration], n_slices: int) -> list[str]:
     for number, result in enumerate(results, 1):
         found += [f"Slice {number}: {note}" for note in result.notes if note not in common]
     if was_interrupted(results, n_slices):
-        found.append("Interrupted: the output holds what was learnt up to then.")
+        found.append("Interrupted: the output is the result of what had been learnt so far.")
     if len(results) < n_slices:
-        found.append(f"The last {n_slices - len(results)} of {n_slices} slices are as they were.")
+        found.append(f"The last {n_slices - len(results)} of {n_slices} slices are unchanged.")
     return found
 
 

@@ -175,7 +175,7 @@ class Screen:
         if self._time_limit is not None and so_far > self._time_limit:
             return f"{said}, {_minutes(so_far - self._time_limit)} more than the time limit"
         if left is None:
-            return f"{said}, time left is known once learning has begun"
+            return f"{said}, time left unknown until learning begins"
         at_most = self._ends is None
         return f"{said}, {'at most' if at_most else 'about'} {_minutes(math.ceil(left))} left"
 

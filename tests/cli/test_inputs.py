@@ -80,7 +80,7 @@ def test_what_is_missing_is_told_and_recorded(tmp_path):
     arguments += "--json", tmp_path / "out.json", "--missing-value", 77
     result = invoke(*arguments, *TINY)
     notes = [
-        "2 pixels are -9999, which the file declares to be missing (GDAL_NODATA).",
+        "2 pixels are -9999, which the file declares as missing (GDAL_NODATA).",
         "1 value equal to missing_value, 77, was treated as missing.",
         "1 value far from all others, such as -3.4e+38, was treated as missing.",
     ]
@@ -128,7 +128,7 @@ def test_quality_and_error_planes_are_mask_and_variance(tmp_path):
     values, deviations, quality = fits_planes(tmp_path / "in.fits")
     done = invoke("denoise", tmp_path / "in.fits", "-o", tmp_path / "out.fits", *TINY)
     assert done.exit_code == 0, done.output
-    assert "1 pixels are missing by the extension DQ.\n" in done.stdout
+    assert "1 pixels are marked as missing by the extension DQ.\n" in done.stdout
     holes = np.where(quality > 0, np.nan, values)
     expected = restore(holes, noise_variance=deviations.astype(float) ** 2, **SAME).image
     np.testing.assert_array_equal(files.read(tmp_path / "out.fits").pixels, expected)

@@ -31,7 +31,7 @@ def test_noise_is_told_in_one_line_and_kept_with_curve_and_autocorrelation(tmp_p
 def test_noise_that_cannot_be_told_is_said_and_drawn_too(tmp_path):
     np.save(tmp_path / "in.npy", np.full((64, 64), 7.0))
     result = invoke("noise", tmp_path / "in.npy", "--plot", tmp_path / "noise.svg")
-    assert result.output == "the noise could not be told; the picture has one value only\n"
+    assert result.output == "the noise could not be estimated; the picture is constant\n"
     assert "<svg" in (tmp_path / "noise.svg").read_text()
 
 
@@ -63,5 +63,5 @@ def test_noise_is_told_without_any_file(tmp_path, monkeypatch):
     np.save("in.npy", np.random.default_rng(0).normal(100, 10, (64, 64)))
     result = invoke("noise", "in.npy")
     assert result.exit_code == 0
-    assert result.output.startswith("noise of the same size everywhere: standard deviation ")
+    assert result.output.startswith("uniform noise: standard deviation ")
     assert [path.name for path in tmp_path.iterdir()] == ["in.npy"]

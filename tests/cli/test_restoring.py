@@ -204,7 +204,9 @@ def test_an_interrupted_run_writes_what_it_has(tmp_path, picture, interrupt):
     result = invoke(*arguments, *TINY, "--max-iter", 9)
     assert result.exit_code == 130
     assert "2 iterations" in result.stdout
-    assert "Interrupted: the output holds what was learnt up to then.\n" in result.stdout
+    assert (
+        "Interrupted: the output is the result of what had been learnt so far.\n" in result.stdout
+    )
     written = np.array(Image.open(target))
     assert (written == restore(noisy(), **SAME).image).all()
     assert json.loads((tmp_path / "out.json").read_text())["ended"] == "interrupted"
@@ -298,7 +300,7 @@ def test_an_interrupted_stack_keeps_the_slices_that_are_done(
     result = invoke("denoise", tmp_path / "in.npy", *outputs, *TINY)
     assert result.exit_code == 130, result.output
     n_left = 0 if where == "learning" else 2
-    assert (f"The last {n_left} of 3 slices are as they were.\n" in result.stdout) == (n_left > 0)
+    assert (f"The last {n_left} of 3 slices are unchanged.\n" in result.stdout) == (n_left > 0)
     written = np.load(tmp_path / "out.npy")
     assert ((written == stack).mean((1, 2)) > 0.9).tolist().count(True) == n_left
     assert (written[3 - n_left :] == stack[3 - n_left :]).all()

@@ -164,7 +164,7 @@ def test_a_run_may_end_with_its_coarse_start():
     result = restore(GREY, callback=stop, **COARSE)
     assert [progress.stage for progress in seen] == ["coarse start", "coarse start"]
     assert result.ended == "callback"
-    assert result.notes[0] == "The run ended before more than a coarse start had been learnt."
+    assert result.notes[0] == "The run ended during the coarse start."
     np.testing.assert_array_equal(seen[-1].restored(), result.image)
 
 

@@ -346,7 +346,7 @@ def test_a_run_that_ends_with_a_first_coarse_start_gives_that(by):
     ending = Ending(1, 2, by)
     result = restore(IMAGE, callback=ending, keep_observed=True, **HELD | {"start": "coarse"})
     assert (result.ended, result.selection) == (by, ())
-    assert result.notes[1] == "The run ended before more than a coarse start had been learnt."
+    assert result.notes[1] == "The run ended during the coarse start."
     np.testing.assert_array_equal(result.image, IMAGE)
     assert not result.std.any()
 

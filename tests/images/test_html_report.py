@@ -169,7 +169,7 @@ def test_a_constant_image_has_a_page(tmp_path):
 def test_a_page_tells_all_there_is_to_tell(tmp_path):
     result, text = page(noisy(picture()), tmp_path)
     assert headings(text) == [
-        "Before and after", "Noise", "How sure it is", "What was taken off", "Learning",
+        "Before and after", "Noise", "Uncertainty", "Removed part", "Learning",
         "What was learnt", "Times", "Settings", "Cite",
     ]  # fmt: skip
     words = read(text).words

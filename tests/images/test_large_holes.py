@@ -20,7 +20,7 @@ def test_holes_larger_than_a_patch_are_filled_and_noted(model):
     # Patches of three pixels reach two into the nine.
     assert result.notes == (
         "25 values lie in holes larger than a patch, 3 pixels wide: "
-        "they are a guess from their surroundings.",
+        "they are guessed from their surroundings.",
     )
     inside = result.image[mask]
     assert clean.min() - 60 < inside.min() <= inside.max() < clean.max() + 60

@@ -135,7 +135,7 @@ def test_an_interrupt_before_the_first_iteration_leaves_the_coarse_start(monkeyp
     result = restore(GREY, preset="fast", n_jobs=1)
     assert result.ended == "interrupted"
     assert len(result.free_energies) > 0
-    assert "The run ended before more than a coarse start had been learnt." in result.notes
+    assert "The run ended during the coarse start." in result.notes
 
 
 class Idle:

@@ -243,7 +243,7 @@ def test_noise_that_jpeg_left_is_told_with_a_note(camera):
     noisy = camera + 20 * np.random.default_rng(0).standard_normal(camera.shape)
     noise, _ = estimate(compressed(noisy, 90))
     assert noise.told
-    assert noise.notes == ("compressed as JPEG: this is what is left of it",)
+    assert noise.notes == ("JPEG compression: this is the noise that remains",)
     assert noise.compressed
     assert not zeros(noisy, 1.0).compressed
 
@@ -312,4 +312,4 @@ def test_texture_everywhere_is_not_called_correlated_noise():
     gravel = skimage_data.gravel()[:SIZE, :SIZE].astype(float)[..., None]
     noise, _ = estimate(gravel + 10 * np.random.default_rng(0).standard_normal(gravel.shape))
     assert noise.correlation is None
-    assert "texture everywhere: correlation could not be told" in noise.notes
+    assert "texture everywhere: correlation could not be estimated" in noise.notes

@@ -65,7 +65,7 @@ def test_one_line_says_what_was_found():
     assert "below" not in said
     assert "standard deviation 5" in Noise(read_variance=25).describe()
     untold = Noise(notes=("one value",), told=False)
-    assert untold.describe() == "the noise could not be told; one value"
+    assert untold.describe() == "the noise could not be estimated; one value"
 
 
 def test_noise_written_and_read_is_the_same_to_the_last_bit(tmp_path):

@@ -113,8 +113,8 @@ def test_a_note_says_that_the_noise_could_not_be_told():
     found = restore(dark, **SMALL)
     assert not found.noise.told
     assert found.notes == (
-        "The noise could not be told, and was taken to be white: "
-        "nearly all of the picture is clipped or of one value.",
+        "The noise could not be estimated and was assumed to be white: "
+        "nearly all of the picture is clipped or constant.",
     )
     assert restore(dark, noise="gaussian", **SMALL).notes == ()
 

@@ -35,7 +35,7 @@ def test_white_residuals_are_told_from_others():
     assert "It is white" in whiteness(*autocorrelation(white, LAGS))
     told = whiteness(*autocorrelation(smooth, LAGS))
     assert "distance (1, 0) are correlated by 0." in told
-    assert told.endswith("or some of the picture was taken off with it.")
+    assert told.endswith("or part of the picture was removed with it.")
 
 
 def test_noise_that_stayed_is_told_from_a_picture_that_was_taken_off():

@@ -82,8 +82,8 @@ def of_one(case):
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("raise", r"evoem: process 2 of 3: OSError: no more rows The run can go on from .*run"),
-        ("memory", r"evoem: process 2 of 3: .*MemoryError: .* The run can go on from .*run"),
+        ("raise", r"evoem: process 2 of 3: OSError: no more rows To continue, resume from .*run"),
+        ("memory", r"evoem: process 2 of 3: .*MemoryError: .* To continue, resume from .*run"),
         ("left", r"process 2 has left while process [01] takes"),
         ("killed", r"(?i)rank 2|killed|signal 9"),
     ],

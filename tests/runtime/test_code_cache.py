@@ -104,7 +104,7 @@ def test_there_is_no_cache_when_no_folder_can_be_made(tmp_path, monkeypatch, cap
     found = code_cache.open_cache(str(tmp_path / "file" / "cache"))
     assert found.folder is None
     assert [one.message for one in caplog.records] == [
-        "The cache of compiled code is not used as it should be: no folder can be written to."
+        "Problem with the cache of compiled code: no folder can be written to."
     ]
     found.save("name", b"content")
     assert found.load("name") is None

@@ -116,7 +116,7 @@ def test_jpeg_is_not_compressed_again(talk, page):
         ("POST", "/pictures", b"nonsense", "must be a"),
         ("GET", "/pictures/7/before.png", b"", "This picture is not kept any more"),
         ("POST", "/jobs/7/stop", b"", "This result is not kept any more"),
-        ("POST", "/jobs", b"{}", "This was not foreseen: KeyError"),
+        ("POST", "/jobs", b"{}", "Unexpected error: KeyError"),
         ("POST", "/jobs", b"nonsense", "Expecting value"),
         ("POST", "/jobs", b" " * 10_000, "more than can be asked for"),
     ],

@@ -54,7 +54,7 @@ def test_nobody_else_is(path, headers):
         Guard(echo, TOKEN, 5000), "GET", path.encode("utf-8", "replace").decode(), headers=headers
     )
     assert found.status == 404
-    assert found.body == b"There is nothing here.\n"
+    assert found.body == b"Not found.\n"
 
 
 def test_sockets_are_closed():

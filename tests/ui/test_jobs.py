@@ -159,7 +159,7 @@ def test_a_stack_that_is_stopped_later_keeps_the_slices_that_are_done(queue, hol
     assert not job.told()["stopping"]
     np.testing.assert_array_equal(job.restored[2], job.given.slices[2])
     assert np.isnan(job.std[2]).all()
-    assert "The last 1 of 3 slices are as they were." in job.told()["notes"]
+    assert "The last 1 of 3 slices are unchanged." in job.told()["notes"]
 
 
 def test_the_worker_survives_an_error_and_says_it(queue):
@@ -198,4 +198,4 @@ def test_the_queue_has_an_end(queue, held, monkeypatch):
 
 def test_errors_are_one_sentence():
     assert sentence(ValueError("seed must be even; got 1.")) == "seed must be even; got 1."
-    assert sentence(KeyError("a")) == "This was not foreseen: KeyError: 'a'."
+    assert sentence(KeyError("a")) == "Unexpected error: KeyError: 'a'."

@@ -218,7 +218,7 @@ def together(comm: "Communicator", checkpoint: str | None) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt):
             said, code = interrupts.UNWRITTEN, interrupts.exit_code()
         kept = checkpoint is not None and Path(checkpoint).exists()
-        more = f" The run can go on from {checkpoint}: --resume." if kept else ""
+        more = f" To continue, resume from {checkpoint}: --resume." if kept else ""
         comm.abort(f"{said}{more}", code)
 
 

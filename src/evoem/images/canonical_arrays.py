@@ -126,7 +126,7 @@ def read(
         notes += _counted(declared, f"equal to missing_value, {value:g},", band)
     if not band.any(not missing.all())[0]:
         what = "image" if mask is None else "mask"
-        raise ValueError(f"{what} must leave something to learn from; got all missing.")
+        raise ValueError(f"{what} must leave observed values; got all missing.")
     seen = values[~missing]
     if np.isinf(seen).any():
         raise ValueError(f"image must be finite or NaN; got {seen[np.isinf(seen)][0]}.")

@@ -223,7 +223,7 @@ def _compared(before: Array, after: Array) -> str:
 def _uncertainty(std: Array) -> Iterable[str]:
     std = std.mean(axis=2)
     brightest = viewing.largest_shown(std)
-    yield "<h2>How sure it is</h2>"
+    yield "<h2>Uncertainty</h2>"
     picture = _image(viewing.heat(std, brightest), "standard deviation")
     colours = ", ".join(
         "#" + "".join(f"{round(255 * value):02x}" for value in colour) for colour in viewing.HEAT
@@ -253,7 +253,7 @@ def _taken_off(residual: Array) -> Iterable[str]:
     known = np.isfinite(residual)
     reach = RESIDUAL_DEVIATIONS * float(residual[known].std())
     picture = _image(viewing.colours(np.nan_to_num(residual), known, -reach, reach), "residual")
-    yield "<h2>What was taken off</h2>"
+    yield "<h2>Removed part</h2>"
     yield (
         f'<figure class="map">{picture}<figcaption>As given minus restored: black is '
         f"{svg.number(-reach, 4)}, white {reach:.4g}.</figcaption></figure>"

@@ -76,8 +76,8 @@ MOST_BETWEEN_CHANNELS = 0.9
 # the noise and levels out: between these it falls by less than this power of the fall before, and
 # by less than this ratio, which photographs with little power there exceed.
 FALLS, STILL_FALLING, LEVELLED = 1.4, 0.8, 2.0
-TEXTURE_EVERYWHERE = "texture everywhere: correlation could not be told"
-COMPRESSED = "compressed as JPEG: this is what is left of it"
+TEXTURE_EVERYWHERE = "texture everywhere: correlation could not be estimated"
+COMPRESSED = "JPEG compression: this is the noise that remains"
 # Large blocks whose low frequencies have so many times the power, relative to high ones, that small
 # blocks have are textured, for noise is the same in both. Noise that is correlated further looks a
 # little like that, since the quietest small blocks are chosen: the second is per lag beyond three.
@@ -107,7 +107,7 @@ def estimate(values: Array, observed: Mask | None = None) -> tuple[Noise, Mask]:
     nowhere = np.zeros(values.shape, bool)
     seen = values[observed]
     if seen.size == 0 or seen.min() == seen.max():
-        return _untold("the picture has one value only"), nowhere
+        return _untold("the picture is constant"), nowhere
     # In units of its own contrast, so that scale and offset of a picture change nothing else.
     low = float(seen.min())
     contrast = float(seen.max()) - low
@@ -178,7 +178,7 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
         return _untold("the picture is too small"), outliers
     compression = zeros(values, step)
     if compression.gone:
-        return _untold("it was compressed as JPEG, which left next to nothing of it"), outliers
+        return _untold("JPEG compression removed nearly all of it"), outliers
     least = max(step**2 / 120, LEAST_VARIANCE)
     white = [np.ones((SIDE, SIDE))] * values.shape[2]
     reason = _why_not(picture)
@@ -189,20 +189,20 @@ def _of_unit_picture(picture: _Picture) -> tuple[Noise, Mask]:
     outliers = _outliers(picture, curves, [max(curve.ratio, 1.0) for curve in curves], step)
     picture = _without(picture, outliers, curves, step)
     if min(len(blocks.mean) for blocks in picture.blocks(SIDE, STEP)) < LEAST_BLOCKS:
-        return _untold("nearly all of the picture is clipped or of one value"), outliers
+        return _untold("nearly all of the picture is clipped or constant"), outliers
     curves = _curves(picture, white, least)
     flattest = _flattest(picture, curves)
     measured = None
     if flattest is None:
-        cross, between, note = None, None, "too few flat blocks to tell correlation"
+        cross, between, note = None, None, "too few flat blocks to estimate correlation"
     else:
         covariance = covariances(flattest.powers)
         if flattest.smooth or covariance is None:
-            return _untold("what there is, is as smooth as the picture"), outliers
+            return _untold("it is as smooth as the picture"), outliers
         measured = mirrored(_own(unit_variance(covariance)).mean(0))
         cross, between, note = _correlation(covariance, flattest, curves)
         if compression.compressed and between is not None and between.min() > MOST_BETWEEN_CHANNELS:
-            return _untold("it was compressed as JPEG, and what is left is detail"), outliers
+            return _untold("after JPEG compression only detail is left"), outliers
     if cross is not None:
         curves = _whole_variances(picture, curves, _own(cross), least)
         cross = unit_variance(cross)
@@ -430,7 +430,7 @@ def _law(
     signal = np.stack([curve.signal[at] for curve, at in zip(curves, thinned, strict=True)])
     variance = np.stack([curve.variance[at] for curve, at in zip(curves, thinned, strict=True)])
     if np.median(variance) < max(ABOVE_ROUNDING * step**2 / 12, 2 * least, hardly_any):
-        return _untold("there is hardly any, if any")
+        return _untold("there is hardly any noise")
 
     def one_or_each(numbers: list[float]) -> float | tuple[float, ...]:
         return numbers[0] if len(numbers) == 1 else tuple(numbers)

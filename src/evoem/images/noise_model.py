@@ -268,7 +268,7 @@ class Noise:
         ['neighbours independent', 'outliers 1 %']
         """
         if not self.told:
-            return "; ".join(("the noise could not be told", *self.notes))
+            return "; ".join(("the noise could not be estimated", *self.notes))
         if np.max(self.gain) > 0:
             law = f"signal-dependent noise: gain {_numbers(self.gain)}"
             if np.any(self.offset):
@@ -277,7 +277,7 @@ class Noise:
                 law += f", read variance {_numbers(self.read_variance)}"
         else:
             deviation = np.sqrt(self.read_variance)
-            law = f"noise of the same size everywhere: standard deviation {_numbers(deviation)}"
+            law = f"uniform noise: standard deviation {_numbers(deviation)}"
         parts = [law, *self._correlation_in_words(), *self._values_in_words(), *self.notes]
         return "; ".join(parts)
 

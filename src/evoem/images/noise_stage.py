@@ -119,8 +119,8 @@ def prepare(
         outliers = outliers_of(canonical, noise)
     if canonical.observed is not None and noise.correlation is not None:
         notes.append(
-            "The noise of neighbours is correlated, which is not taken into account where values "
-            "are missing."
+            "The noise is correlated between neighbours; this is ignored because values are "
+            "missing."
         )
         noise = without_correlation(noise)
     if outliers is not None:
@@ -136,7 +136,7 @@ def not_told(noise: Noise | None) -> tuple[str, ...]:
     if noise is None or noise.told:
         return ()
     reason = "; ".join(noise.notes)
-    return (f"The noise could not be told, and was taken to be white: {reason}.",)
+    return (f"The noise could not be estimated and was assumed to be white: {reason}.",)
 
 
 def to_be_told_from(canonical: Canonical) -> Canonical:

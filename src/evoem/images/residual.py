@@ -1,4 +1,4 @@
-"""What was taken off a picture: is it as the noise is, or was something of the picture in it?"""
+"""The removed part of an image: is it like the noise, or does it contain some of the image?"""
 
 import math
 
@@ -25,7 +25,7 @@ def whiteness(correlation: Array, n_values: int, of_noise: Array | None = None) 
     least = LEAST_CORRELATION if of_noise is None else LEAST_DIFFERENCE
     if abs(excess) <= max(least, CHANCE / math.sqrt(n_values)):
         if of_noise is None:
-            return f"It is white (no correlation above {abs(value):.2f}): only noise was taken off."
+            return f"It is white (no correlation above {abs(value):.2f}): only noise was removed."
         return (
             f"It is correlated as the noise is (within {abs(excess):.2f}): only noise was taken "
             "off."
@@ -35,7 +35,7 @@ def whiteness(correlation: Array, n_values: int, of_noise: Array | None = None) 
         told += f", those of the noise by {value - excess:.2f}"
     if excess < 0:  # what is left of a mean of neighbours
         return f"{told}: some of the noise stayed in the picture."
-    return f"{told}: the noise was correlated, or some of the picture was taken off with it."
+    return f"{told}: the noise was correlated, or part of the picture was removed with it."
 
 
 def expected(of_noise: Array | None, side: int) -> Array:

@@ -535,13 +535,13 @@ def notes(fit: Fit, merged: Merged) -> Iterator[str]:
     grid, band = fit.model.source.grid, fit.model.source.canonical.band
     n_far = band.count(~merged.near)
     if fit.coarse:
-        yield "The run ended before more than a coarse start had been learnt."
+        yield "The run ended during the coarse start."
     if merged.cut_short:
-        yield "The nonlocal step was left out, because a second interrupt came."
+        yield "The nonlocal step was skipped after a second interrupt."
     if n_far:
         yield (
             f"{n_far} values lie in holes larger than a patch, "
-            f"{max(grid.patch)} pixels wide: they are a guess from their surroundings."
+            f"{max(grid.patch)} pixels wide: they are guessed from their surroundings."
         )
     if fit.model.n_learnt < fit.model.n_there:
         yield (

@@ -30,7 +30,7 @@ def noise() -> "Container[Any]":
     from napari.layers import Image
 
     image = widgets.create_widget(annotation=Image, label="image")
-    tell = widgets.PushButton(text="Tell the noise")
+    tell = widgets.PushButton(text="Describe the noise")
     words = widgets.TextEdit(value="", label=" ")
     words.read_only = True
 
@@ -60,7 +60,7 @@ class RestorePanel:
             self.labels = widgets.create_widget(
                 annotation=Labels | None, label="missing", options={"nullable": True}
             )
-            self.keep = widgets.CheckBox(value=True, text="keep other pixels as they are")
+            self.keep = widgets.CheckBox(value=True, text="keep other pixels unchanged")
         self.preset = widgets.ComboBox(value="balanced", choices=PRESETS, label="preset")
         self.run = widgets.PushButton(text="Inpaint" if with_labels else "Denoise")
         self.stop = widgets.PushButton(text="Stop and keep", enabled=False)

@@ -77,7 +77,7 @@ def planes_of(data: Any, colour: bool, labels: Any = None) -> Planes:
                 f"got {marked.shape}."
             )
         if not marked.any():
-            raise ValueError("labels must mark what is missing; got zeros alone.")
+            raise ValueError("labels must mark missing pixels; got only zeros.")
         masks = np.broadcast_to(marked, of_pixels).reshape(-1, *of_pixels[-2:])
     return Planes(planes, masks, colour, shape)
 
@@ -113,7 +113,7 @@ def _restored(planes: Planes, options: dict[str, Any], wish: Wish, tell: Tell) -
     masks = [None] * number if planes.masks is None else list(planes.masks)
     axis = -1 if planes.colour else None
     stack = Stack(planes.pixels, masks, axis, True, [None] * number)
-    tell(Told("looking at the noise", 0.0))
+    tell(Told("estimating the noise", 0.0))
     for result in restore_each(stack, callback=_watch(planes, wish, tell), **options):
         values[len(results)] = result.image
         results.append(result)
@@ -147,7 +147,7 @@ def _watch(planes: Planes, wish: Wish, tell: Tell) -> Callable[[Progress], bool]
             took = last - started
         if wish.stop or is_last:
             wish.learnt = True
-            words = "putting the picture together"
+            words = "assembling the picture"
         tell(Told(words, share, preview))
         return wish.stop
 

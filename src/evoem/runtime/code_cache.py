@@ -211,7 +211,7 @@ class CodeCache:
         """Say the first thing that goes wrong, and no other."""
         if not self._silent:
             self._silent = True
-            LOGGER.warning("The cache of compiled code is not used as it should be: %s.", what)
+            LOGGER.warning("Problem with the cache of compiled code: %s.", what)
 
     def has(self, name: str) -> bool:
         """Whether something is kept by a name."""

@@ -53,7 +53,7 @@ def answered(endpoint: Endpoint) -> Endpoint:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
         except MemoryError:
-            return JSONResponse({"error": "Memory ran out: try a smaller picture."}, 507)
+            return JSONResponse({"error": "Out of memory: try a smaller picture."}, 507)
         except Exception as error:
             return JSONResponse({"error": sentence(error)}, 500)
 
@@ -177,7 +177,7 @@ class Page:
         async for chunk in request.stream():
             body += chunk
             if len(body) > MOST_BYTES_OF_A_WISH:
-                raise ValueError("This is more than can be asked for at once.")
+                raise ValueError("The request is too large.")
         wish = json.loads(body)
         picture = int(wish["picture"])
         job = self.jobs.add(
@@ -224,7 +224,7 @@ def _static(name: str) -> Response:
 
 
 def _nothing() -> Response:
-    return Response("There is nothing here.\n", 404, media_type="text/plain")
+    return Response("Not found.\n", 404, media_type="text/plain")
 
 
 def _slice(request: Request, n_slices: int) -> int:
@@ -260,4 +260,4 @@ def _picture(stem: str, like: str, picture: Picture, pixels: NDArray[Any]) -> Re
         file = io.BytesIO()
         write(file)
         return _file(stem + suffix, file.getvalue(), "application/octet-stream")
-    raise FileError(f"{stem} cannot be written in any format that the page knows.")
+    raise FileError(f"{stem} cannot be written in any supported format.")

@@ -78,4 +78,4 @@ class Guard:
 async def _nothing_here(send: Send) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8")]
     await send({"type": "http.response.start", "status": 404, "headers": headers})
-    await send({"type": "http.response.body", "body": b"There is nothing here.\n"})
+    await send({"type": "http.response.body", "body": b"Not found.\n"})

@@ -184,7 +184,7 @@ class Jobs:
 
     def __getitem__(self, number: int) -> Job:
         if number not in self._jobs:
-            raise FileError("This result is not kept any more.")
+            raise FileError("This result has expired.")
         return self._jobs[number]
 
     def add(self, picture: int, given: Given, task: str, preset: str, keep: bool) -> Job:
@@ -200,7 +200,7 @@ class Jobs:
             if not facts["masked"] and not facts["empty"]:
                 raise ValueError("Nothing is marked as missing: paint or load a mask first.")
         if sum(job.state == "waiting" for job in self._jobs.values()) >= MOST_WAITING:
-            raise ValueError(f"At most {MOST_WAITING} pictures may wait; please wait yourself.")
+            raise ValueError(f"At most {MOST_WAITING} pictures can wait; please try again later.")
         job = Job(next(self._numbers), picture, given, task, preset, keep)
         self._jobs[job.number] = job
         ended = [each for each in self._jobs.values() if each.state in ("done", "failed")]
@@ -254,7 +254,7 @@ class Jobs:
             except Discarded:
                 pass
             except MemoryError:
-                job.state, job.error = "failed", "Memory ran out: try a smaller picture."
+                job.state, job.error = "failed", "Out of memory: try a smaller picture."
             except Exception as error:  # the worker goes on with the next one
                 job.state, job.error = "failed", sentence(error)
             self._changed()
@@ -264,4 +264,4 @@ def sentence(error: Exception) -> str:
     """What went wrong, in one sentence: the program's own words, or that it was not foreseen."""
     if isinstance(error, ValueError):
         return str(error)
-    return f"This was not foreseen: {type(error).__name__}: {error}."
+    return f"Unexpected error: {type(error).__name__}: {error}."

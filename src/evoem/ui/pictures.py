@@ -124,7 +124,7 @@ class Pictures:
 
     def __getitem__(self, number: int) -> Given:
         if number not in self._given:
-            raise FileError("This picture is not kept any more: please give it again.")
+            raise FileError("This picture has expired: please add it again.")
         return self._given[number]
 
     def read(self, name: str, path: Path) -> int:

@@ -96,7 +96,7 @@ def test_blank_values_are_missing(tmp_path, dtype, zero):
         file[0].header["BLANK"] = 100 - zero
     picture = files.read(tmp_path / "a.fits")
     assert np.argwhere(picture.missing).tolist() == [[1, 2]]
-    assert picture.notes == ("1 pixels are BLANK, and so missing.",)
+    assert picture.notes == ("1 pixels are BLANK and count as missing.",)
     files.write(tmp_path / "b.fits", picture)
     assert files.read(tmp_path / "b.fits").missing is None
 
@@ -111,7 +111,7 @@ def test_data_quality_is_a_mask(tmp_path, telescope):
     picture = files.read(path)
     expected = [[3, 4]] if telescope == "JWST" else [[1, 2], [3, 4]]
     assert np.argwhere(picture.missing).tolist() == expected
-    assert picture.notes == (f"{len(expected)} pixels are missing by the extension DQ.",)
+    assert picture.notes == (f"{len(expected)} pixels are marked as missing by the extension DQ.",)
     files.write(tmp_path / "b.fits", picture)
     with astropy_fits.open(tmp_path / "b.fits") as file:
         np.testing.assert_array_equal(file["DQ"].data, quality)
@@ -140,7 +140,7 @@ def test_error_planes_are_variances(tmp_path, name, plane, cards):
     picture = files.read(saved(tmp_path / "a.fits", science(), hdu))
     assert np.isposinf(picture.noise_variance[0, :2]).all()
     np.testing.assert_allclose(picture.noise_variance[1:], VARIANCE[1:], rtol=1e-5)
-    assert picture.notes == (f"The extension {name} tells the noise of each pixel.",)
+    assert picture.notes == (f"The extension {name} gives the noise of each pixel.",)
     for kept in (True, False):
         variance = picture.noise_variance if kept else None
         path = tmp_path / f"{kept}.fits"
@@ -233,7 +233,7 @@ def test_a_tile_is_not_unpacked_beyond_its_room(tmp_path):
             keyword: value for keyword, value in file[1].header.items() if keyword[0] == "Z"
         })  # fmt: skip
         saved(tmp_path / "b.fits", table)
-    refused(tmp_path / "b.fits", "a tile of 504 bytes is unpacked to far more")
+    refused(tmp_path / "b.fits", "a tile of 504 bytes unpacks to far more")
 
 
 def test_headers_are_not_unpacked_without_limit(tmp_path):

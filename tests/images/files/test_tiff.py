@@ -219,7 +219,7 @@ def test_gdal_declares_a_value_that_stands_for_missing(tmp_path, dtype, declared
     assert (picture.missing == (pixels == pixels[3, 4])).all()
     assert picture.missing.sum() == 4
     assert picture.notes[0].startswith("4 pixels are ")
-    assert picture.notes[0].endswith("which the file declares to be missing (GDAL_NODATA).")
+    assert picture.notes[0].endswith("which the file declares as missing (GDAL_NODATA).")
 
 
 def test_nothing_is_missing_if_no_pixel_has_the_declared_value(tmp_path):

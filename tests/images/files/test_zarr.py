@@ -232,7 +232,7 @@ def test_what_is_not_kept_and_what_is_not_there_is_told(tmp_path):
     picture = files.read(tmp_path / "a.zarr")
     assert picture.notes == (
         "1 of 108 chunks are not there, and stand for 0.",
-        "What lies beside the picture is not kept: labels.",
+        "Other content of the file is not kept: labels.",
     )
     np.testing.assert_array_equal(picture.pixels[0, 16:32, 16:32, 0], 0)
 

@@ -104,15 +104,17 @@ def _decoded(path: Path, file: Any, wanted: Wanted) -> Picture:
     missing = _blank(values, told)
     notes, variance = [], None
     if missing.any():
-        notes.append(f"{np.count_nonzero(missing)} pixels are BLANK, and so missing.")
+        notes.append(f"{np.count_nonzero(missing)} pixels are BLANK and count as missing.")
     for name, plane in _companions(file, number):
         if name in QUALITY:
             bad = _bad(plane, [file[0].header, told])
-            notes.append(f"{np.count_nonzero(bad)} pixels are missing by the extension {name}.")
+            notes.append(
+                f"{np.count_nonzero(bad)} pixels are marked as missing by the extension {name}."
+            )
             missing |= bad
         elif variance is None:
             variance = _variance(plane)
-            notes += [f"The extension {name} tells the noise of each pixel."]
+            notes += [f"The extension {name} gives the noise of each pixel."]
     pixels, colour, stack = layout.arranged(values, lies)
     around = _around(path, file, number)
     metadata: dict[str, Any] = {"layout": lies, "fits": Fits(told, *around)}
@@ -221,9 +223,7 @@ def _check_tiles(path: Path, file: Any) -> None:
             for name in PACKED:
                 for content in packed[name] if name in packed.names else ():
                     if inflation.gunzipped(np.asarray(content).tobytes(), room) > room:
-                        raise damaged(
-                            path, f"a tile of {room // SLACK} bytes is unpacked to far more"
-                        )
+                        raise damaged(path, f"a tile of {room // SLACK} bytes unpacks to far more")
 
 
 def _companions(file: Any, number: int) -> list[tuple[str, NDArray[Any]]]:

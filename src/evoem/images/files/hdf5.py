@@ -94,7 +94,9 @@ def read(path: Path, wanted: Wanted) -> Picture:
     pixels, colour, stack = layout.arranged(values, lies)
     notes = []
     if missing.any():
-        notes.append(f"{np.count_nonzero(missing)} values are the fill value, and so missing.")
+        notes.append(
+            f"{np.count_nonzero(missing)} values equal the fill value and count as missing."
+        )
     if left_out:
         notes.append(f"Large datasets beside {part} are not kept: {', '.join(left_out[:5])}.")
     about = {"layout": lies, "part": part, "hdf5": Hdf5(rest, attributes, storage)}
@@ -183,7 +185,7 @@ def _check_chunks(path: Path, one: Any) -> None:
     for number in range(one.id.get_num_chunks()):
         left_out, packed = one.id.read_direct_chunk(one.id.get_chunk_info(number).chunk_offset)
         if not left_out & deflate and inflation.deflated(packed, SLACK * room) > SLACK * room:
-            raise damaged(path, f"a chunk of {room} bytes is unpacked to far more")
+            raise damaged(path, f"a chunk of {room} bytes unpacks to far more")
 
 
 def _labelled(one: Any) -> Layout | None:

@@ -39,7 +39,7 @@ def fits(picture: Picture) -> bool:
 
 def write(file: IO[bytes], picture: Picture) -> None:
     """Refuse."""
-    raise FileError("files of microscopes' makers must not be written.")
+    raise FileError("this format can be read but not written.")
 
 
 def _scene(path: Path, part: str | None) -> Any:

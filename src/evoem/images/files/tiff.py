@@ -288,7 +288,7 @@ def _without(picture: Picture, missing: NDArray[np.bool_], value: float) -> Pict
     number = np.count_nonzero(missing)
     if not number:
         return picture
-    note = f"{number} pixels are {value:g}, which the file declares to be missing (GDAL_NODATA)."
+    note = f"{number} pixels are {value:g}, which the file declares as missing (GDAL_NODATA)."
     return picture._replace(missing=missing, notes=(*picture.notes, note))
 
 
@@ -392,7 +392,7 @@ def _check_segments(
     for offset, packed in zip(page.dataoffsets, page.databytecounts, strict=True):
         file.filehandle.seek(offset)
         if count(file.filehandle.read(packed), SLACK * room) > SLACK * room:
-            raise damaged(path, f"a strip or tile of {room} bytes is unpacked to far more")
+            raise damaged(path, f"a strip or tile of {room} bytes unpacks to far more")
 
 
 def _segment(page: TiffPage) -> tuple[int, int, int]:

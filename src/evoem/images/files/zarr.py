@@ -108,7 +108,7 @@ def read(path: Path, wanted: Wanted) -> Picture:
             f"{one.fill_value}."
         )
     if others := _beside(group, told):
-        notes.append(f"What lies beside the picture is not kept: {', '.join(others)}.")
+        notes.append(f"Other content of the file is not kept: {', '.join(others)}.")
     return Picture(pixels, None, colour, stack, metadata, notes=tuple(notes))
 
 
