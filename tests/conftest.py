@@ -1,6 +1,12 @@
 import os
+import signal
 
 from hypothesis import settings
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and so the programs that
+# they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Kernels are compiled in the first example, and shared machines are slow at times.
 settings.register_profile("evoem", deadline=None, print_blob=True)
