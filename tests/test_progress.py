@@ -17,6 +17,6 @@ def test_a_line_says_where_a_run_stands():
 
 
 def test_an_interrupt_is_answered_with_what_is_still_done():
-    assert "ending as soon as nothing is half done" in progress.stopping(1, None)
-    assert "in at most about 0:01:31; once more" in progress.stopping(1, RUNNING)
-    assert "leaving out the nonlocal step" in progress.stopping(2, RUNNING)
+    assert "stopping at the next safe point" in progress.stopping(1, None)
+    assert "in at most about 0:01:31; interrupt again" in progress.stopping(1, RUNNING)
+    assert "skipping the nonlocal step" in progress.stopping(2, RUNNING)

@@ -246,7 +246,7 @@ def test_a_second_interrupt_while_merging_leaves_out_the_nonlocal_step(
     arguments = "denoise", picture, "-o", tmp_path / "out.png", *TINY, "--max-iter", 3
     result = invoke(*arguments)
     assert result.exit_code == 130
-    assert "The nonlocal step was left out" in result.stdout
+    assert "The nonlocal step was skipped" in result.stdout
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == [
         "Interrupted",
         "Interrupted again",

@@ -295,8 +295,8 @@ GREY, COLOUR = np.eye(4), np.ones((4, 5, 3))
         (COLOUR, None, True, r"channel_axis must be an integer between -3 and 2; got True\."),
         (GREY[:0], None, None, r"image must have pixels; got the shape \(0, 4\)\."),
         (COLOUR[..., :0], None, 2, r"image must have pixels; got the shape \(4, 5, 0\)\."),
-        (GREY * np.nan, None, None, r"image must leave something .* got all missing\."),
-        (GREY, np.ones((4, 4), bool), None, r"mask must leave something .* got all missing\."),
+        (GREY * np.nan, None, None, r"image must leave observed values; got all missing\."),
+        (GREY, np.ones((4, 4), bool), None, r"mask must leave observed values; got all missing\."),
         (GREY, np.zeros((4, 4)), None, r"mask must be boolean or of integers; got float64\."),
         (GREY, [["a"]], None, r"mask must be boolean or of integers; got <U1\."),
         (

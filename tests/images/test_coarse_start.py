@@ -202,7 +202,7 @@ def test_of_a_large_image_the_window_where_most_happens_is_learnt_from_first(mon
 
     early = restore(image, mask=mask, callback=stop, **COARSE)
     assert early.image.shape == previews[0].shape == image.shape
-    assert early.notes[0].startswith("The run ended before")
+    assert early.notes[0].startswith("The run ended during")
     quiet = np.s_[:20, :12]
     assert np.abs(early.image - 100)[quiet].max() < 5
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sample_images import GREY, MODELS, SMALL, TINY, picture
 
-from evoem import restore
+from evoem import denoise, restore
 from evoem.images import bands, large_holes, patches
 from evoem.images.quality import psnr
 
@@ -78,3 +78,11 @@ def test_images_whose_patches_do_not_overlap_have_large_holes_filled():
     mask = np.zeros(GREY.shape, bool)
     mask[6:15, 6:15] = True
     assert np.isfinite(restore(GREY, mask=mask, stride=3, **TINY).image).all()
+
+
+def test_patches_of_one_pixel_have_nothing_to_complete():
+    image = 100.0 + np.random.default_rng(0).normal(0, 20, (16, 14))
+    image[4:7, 3:9] = np.nan
+    options = {"patch_size": 1, "n_latents": 2, "n_states": 2, "n_jobs": 1, "noise": "gaussian"}
+    restored = denoise(image, preset="fast", start="mean", max_iter=1, nonlocal_passes=0, **options)
+    assert np.isfinite(restored).all()

@@ -98,7 +98,7 @@ def test_errors_come_out_where_they_can_be_shown():
     [
         (GREY[0], None, "image must have rows and columns"),
         (GREY, MASK[1:], "labels must have the shape of the image"),
-        (GREY, np.zeros_like(MASK), "labels must mark what is missing"),
+        (GREY, np.zeros_like(MASK), "labels must mark missing pixels"),
     ],
 )
 def test_what_cannot_be_done_is_refused(image, labels, words):

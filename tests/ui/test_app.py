@@ -86,7 +86,7 @@ def test_a_picture_goes_in_and_a_result_a_map_and_a_report_come_out(page, talk):
     assert talk("GET", f"/jobs/{number}/after.png").body.startswith(b"\x89PNG")
     assert talk("GET", f"/jobs/{number}/secrets").status == 404
     assert talk("DELETE", f"/jobs/{number}").status == 204
-    assert talk("GET", f"/jobs/{number}/result").json["error"].endswith("not kept any more.")
+    assert talk("GET", f"/jobs/{number}/result").json["error"].endswith("has expired.")
 
 
 def test_a_mask_goes_in_and_is_shown(talk):
@@ -114,11 +114,11 @@ def test_jpeg_is_not_compressed_again(talk, page):
     ("method", "path", "body", "words"),
     [
         ("POST", "/pictures", b"nonsense", "must be a"),
-        ("GET", "/pictures/7/before.png", b"", "This picture is not kept any more"),
-        ("POST", "/jobs/7/stop", b"", "This result is not kept any more"),
+        ("GET", "/pictures/7/before.png", b"", "This picture has expired"),
+        ("POST", "/jobs/7/stop", b"", "This result has expired"),
         ("POST", "/jobs", b"{}", "Unexpected error: KeyError"),
         ("POST", "/jobs", b"nonsense", "Expecting value"),
-        ("POST", "/jobs", b" " * 10_000, "more than can be asked for"),
+        ("POST", "/jobs", b" " * 10_000, "request is too large"),
     ],
 )
 def test_errors_are_one_sentence(method, path, body, words, talk):

@@ -266,7 +266,7 @@ def _whiteness(residual: Array, result: "Restoration") -> str:
     told = whiteness(correlation, n_values, None if noise is None else noise.correlation)
     return (
         f'<figure class="beside">{svg.correlations(correlation)}<figcaption>The autocorrelation '
-        f"of what was taken off, at up to {LAGS} rows and columns. {told}</figcaption></figure>"
+        f"of the removed part, at up to {LAGS} rows and columns. {told}</figcaption></figure>"
     )
 
 

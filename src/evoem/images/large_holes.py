@@ -44,6 +44,8 @@ def fill(
             canvas.add(numbers, completed, window)
         rows.add([canvas.totals, canvas.weights])
         new = ~known & (canvas.weight > 0)
+        if not band.any(new.any())[0]:
+            break  # patches of a single pixel lie across no edge: their prior is all there is
         mean[new] = canvas.mean()[new]
         known |= new
     return mean
